@@ -47,7 +47,7 @@ def source_folder() -> Path | None:
 
 @contextlib.contextmanager
 def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
-    """Turn a failed import in this block into an error that says what to install.
+    """Turn a failed import in a `with` block into an error that says what to install.
 
     Args:
       extra: name of the extra in pyproject.toml that contains the library; "" for a library of the
@@ -79,7 +79,7 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
 
 @contextlib.contextmanager
 def needs_training(purpose: str) -> Iterator[None]:
-    """Turn a failed import of TensorFlow or Keras in this block into an error, as `needs` does.
+    """Turn a failed import of TensorFlow or Keras in a `with` block into an error, as `needs` does.
 
     Raises:
       MissingLibraryError: if TensorFlow, Keras or a library that extends them is not installed.

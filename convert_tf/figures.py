@@ -1,7 +1,7 @@
-"""The common style of all figures. They are readable in print and for colour-blind people.
+"""The common style of all figures. Figures are readable in print and for colour-blind people.
 
 Figures need matplotlib, which the extra `[plots]` installs. Without matplotlib, commands write
-their numbers but no pictures, and print a note about this.
+their numbers but no pictures, and print a note that matplotlib is missing.
 """
 
 import functools

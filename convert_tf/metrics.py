@@ -124,7 +124,8 @@ def ranking_metrics(
       block_size: number of candidates per context, for the names of the recalls. If the number
         varies, pass None; the names are then `R@1` and so on.
       ks: the values of k for which to compute the recall.
-      precisions: float `[contexts]`, the average precision of each context; None leaves out MAP.
+      precisions: float `[contexts]`, the average precision of each context. If None, MAP is left
+        out.
 
     Returns:
       A dict with

@@ -10,9 +10,9 @@ Row i of the output array is the vector of line i in the input file. Empty lines
 The input may also be a table with a column of texts, such as CSV, JSON lines or Parquet. It may be
 larger than the machine's memory. `vectors.npy.json` records which encoder computed the vectors.
 
-With `--engine=spark`, a Spark cluster encodes the texts and the array is the same. This needs an
-encoder in an `.onnx` file, the extra `[spark]` and Java. The encoder and the output must have the
-same paths on all machines. Run the same command again to resume an interrupted run.
+With `--engine=spark`, a Spark cluster encodes the texts and writes the same array. The encoder must
+be an `.onnx` file, and Spark needs the extra `[spark]` and Java. The encoder and the output must
+have the same paths on all machines. Run the same command again to resume an interrupted run.
 
 Flags:
   input: Text file with one text per line, or a table with a column of texts; - for standard input.
@@ -98,7 +98,7 @@ def write_array(
     """Write vectors as `write_vectors` does, and describe their encoder in a file next to them.
 
     The description contains the checksum of the array. If the process ends after it has written the
-    array, an older description is therefore not mistaken for the description of the new array.
+    array, the checksum shows that an older description does not belong to the new array.
 
     Args:
       path, pieces, dtype: as in `write_vectors`.

@@ -27,11 +27,11 @@ Reference: arXiv 1911.03688 §3.2; arXiv 1904.06472 §4.
 
 Flags:
   encoder: Encoder or ranker: a released name, or the folder of a run or module.
-  vectors: Encoder for the baselines sim and map: as --encoder, or another SavedModel from strings
-    to vectors, or the folder of a Hugging Face BERT.
+  vectors: Encoder for the baselines sim and map: a value as for --encoder, another SavedModel that
+    turns strings into vectors, or the folder of a Hugging Face BERT.
   vector_signature: Signature of --vectors for both contexts and responses, for example default. For
     another output of a signature, add its name, as in serving_default:outputs.
-  train_data: Data to fit tfidf, bm25 and map on: a folder of records, whose train split is used, or
+  train_data: Data to fit tfidf, bm25 and map to: a folder of records, whose train split is used, or
     a file of candidates. Default: --data.
   train_examples: Maximum number of examples from --train_data.
   data: Folder of records, or file of pairs or dialogues.

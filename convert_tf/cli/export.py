@@ -76,7 +76,7 @@ def _static(values: Any) -> Path:
     from convert_tf.readers.texts import Texts, filled_texts
 
     if values.texts is None:
-        raise UsageError("--format static needs --texts to fit the vectors on")
+        raise UsageError("--format static needs --texts to fit the vectors to")
     texts = [*filled_texts(Texts(values.texts))]
     return export_static(values.encoder, values.output, texts, overwrite=values.overwrite)
 

@@ -1,19 +1,19 @@
-"""Define flags, also from the fields of configurations, and check their values.
+"""Define flags, some of them from the fields of configurations, and check their values.
 
 The help texts of flags that several commands share are below. If a command's docstring has an entry
-for the same flag, that entry is used instead.
+for the same flag, the command uses that entry instead.
 
 Flags:
   encoder: Encoder: a released name, the folder of a run or module, a Hugging Face folder, an .onnx
     file, or hf://OWNER/NAME.
   backend: Form of a released encoder to open. auto: its 8-bit ONNX file. tensorflow: its module,
     which needs the extra train.
-  kind: response: find answers to the queries. similarity: find similar texts. Build and search with
-    the same kind.
+  kind: response: find answers to the queries. similarity: find texts that are similar to the
+    queries. Use the same kind to build an index and to search it.
   mask: First replace numbers and e-mail addresses with placeholders.
   master: Spark cluster for --engine=spark, for example spark://HOST:7077 or yarn.
-  min_confidence: Messages that --model answers with a lower probability count as unanswered and are
-    grouped.
+  min_confidence: Messages whose answer from --model has a lower probability than this count as
+    unanswered and are grouped.
   min_size: Minimum number of messages per group.
   model: Classifier: a folder from convert-tf intent train, or an .onnx file from convert-tf intent
     export.
@@ -101,7 +101,7 @@ def define_flag(
     """Define a flag.
 
     Args:
-      values: the flags of the command, to which the flag is added.
+      values: the flags of the command. The new flag is added to them.
       name: the name of the flag, without dashes.
       default: the default value; `NEEDED` for a required flag.
       text: the help text. By default, it is the entry under `Flags:` in the docstring of the
@@ -130,7 +130,7 @@ def define_flag(
 
 
 def define_fields(define: Define, *configs: Any, leave_out: Collection[str] = ()) -> None:
-    """Define a flag for each field of some configurations. Flags that are not given are None.
+    """Define a flag for each field of some configurations. If a flag is not given, it is None.
 
     Args:
       define: see `Define`.
@@ -337,7 +337,7 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
 
 
 def _identity(path: str) -> tuple[int, int] | None:
-    """Return an id that is the same for all paths of a file or folder; None if it is missing."""
+    """Return an id that all paths of a file or folder share; None if the path does not exist."""
     try:
         facts = os.fstat(0) if path == "-" else os.stat(path)
     except (OSError, ValueError):
@@ -355,7 +355,7 @@ def check_read(values: flags.FlagValues, unread: Mapping[str, Collection[str]]) 
       unread: the flags that have no effect, by the reason, such as `"with --candidates"`.
 
     Raises:
-      ValueError: if such a flag was given.
+      ValueError: if a flag without effect was given.
     """
     for reason, names in unread.items():
         if given := sorted(f"--{name}" for name in {*names} & {*values} if values[name].present):

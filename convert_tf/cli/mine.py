@@ -19,7 +19,7 @@ Flags:
   skip_top: Number of highest-ranked wrong responses to skip.
   margin: Skip responses whose cosine exceeds the cosine of the correct response by more than this
     number, which may be negative. Default: skip none.
-  block_size: Number of responses to rank for each context. Time and memory grow with it.
+  block_size: Number of responses to rank for each context. Time and memory grow with this number.
   precision: Number format of the encoder.
   overwrite: Replace existing negatives in --output.
 """

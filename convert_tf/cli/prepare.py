@@ -13,10 +13,10 @@ the first turns.
 
 The command writes `train-*.tfrecord`, `dev-*` and `test-*` to the output folder. `report.json` and
 `report.png` show how many examples there are, and why other texts were dropped. With `--tokenize`,
-it also writes token ids to the folder `ids/`, from which a machine without TensorFlow can train.
+it also writes token ids to the folder `ids/`. A machine without TensorFlow can train on these ids.
 
-With `--engine=spark`, the command runs on a Spark cluster and writes the same files. This needs the
-extra `[spark]` and Java. The input and the output must have the same paths on all machines.
+With `--engine=spark`, the command runs on a Spark cluster and writes the same files. Spark needs
+the extra `[spark]` and Java. The input and the output must have the same paths on all machines.
 
 Flags:
   input: Dumps of Reddit comments: a file or quoted pattern.

@@ -15,8 +15,8 @@ Modules exported from the result have the signature `encode_similarity`. Every t
 held out to measure how good the map is.
 
 With --triplets, the map of an encoder that already has similarity vectors is trained to tell
-opposites apart, such as "turn it on" and "turn it off". This changes only similarity vectors and
-sentence encodings. If you also pass --teacher, texts whose teacher vectors are close stay close:
+opposites apart, such as "turn it on" and "turn it off". The new map changes only similarity vectors
+and sentence encodings. If you also pass --teacher, texts with close teacher vectors stay close:
 
     convert-tf tokenize --triplets triplets.jsonl --vocab vocab.txt --output triplet_ids/
     convert-tf similarity --encoder convert_small --token_ids utterance_ids/ \

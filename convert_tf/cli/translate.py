@@ -66,8 +66,8 @@ def run(values: Any) -> None:
     former = identity_from_json(described.get("encoder"))
     if former is not None and former != identity:
         raise ValueError(
-            f"{values.input} was computed by {former}, not by {identity}. Pass that encoder as "
-            "--encoder."
+            f"{values.input} was computed by {former}, not by {identity}. Pass the encoder that "
+            "computed the array as --encoder."
         )
     kind = values.kind or described.get("kind") or "sentence"
     if kind != (described.get("kind") or kind):
@@ -81,7 +81,8 @@ def run(values: Any) -> None:
     if vectors.shape[1] != old.shape[1]:
         raise ValueError(
             f"{values.input} has vectors of {vectors.shape[1]} numbers, but --encoder returns "
-            f"{old.shape[1]} numbers for kind {kind}. Pass the encoder and --kind of the array."
+            f"{old.shape[1]} numbers for kind {kind}. Pass the --encoder and --kind that the array "
+            "was encoded with."
         )
     translate = fit_translation(old, new)
 

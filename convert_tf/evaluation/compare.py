@@ -32,7 +32,7 @@ WITHOUT_HISTORY = "without history"
 
 
 class GroupedExample(NamedTuple):
-    """An example and the groups of examples in whose results it is counted."""
+    """An example, and the groups that it belongs to. It counts in the results of each group."""
 
     groups: tuple[str, ...]
     example: CandidateExample
@@ -277,8 +277,9 @@ def make_task(
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
       candidates: file of candidates, instead of `data`.
       split: split of the records to use. Files are read as a whole.
-      ks: values of k for R_N@k. The default for `data` is 1, 3 and 10. For `candidates`, it is
-        those of 1, 2, 5 and 10 that are less than the largest number of candidates.
+      ks: values of k for R_N@k. The defaults for `data` are 1, 3 and 10. The defaults for
+        `candidates` are those of 1, 2, 5 and 10 that are less than the largest number of
+        candidates.
       block_size: number of examples per block of `data`. The last block is dropped if it is not
         full.
       max_examples: maximum number of examples.

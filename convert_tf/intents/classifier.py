@@ -53,7 +53,7 @@ from convert_tf.intents.options import ClassifierOptions, IntentOptions
 from convert_tf.intents.predictor import Predictor
 
 # Thresholds are fitted on the scores of heads that are trained on fewer examples than the final
-# head. With more folds, these scores are closer to those of the final head.
+# head. The more folds, the more similar these scores are to the scores of the final head.
 _FOLDS_OF_THRESHOLDS = 5
 # If there are no validation data, this share of the examples is held out for `grid` and `patience`.
 _VALIDATED_SHARE = 0.1
@@ -86,7 +86,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         """Return the encodings that the head reads: float32 `[texts, dim]`.
 
         Args:
-          texts: a list, an array or a table of one column.
+          texts: a list, an array or a table with one column.
         """
         return self._encodings()(column(texts))
 
@@ -150,7 +150,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         try:
             classifier = cls(encoder, **saved.params)
             classifier.check_options()
-        except (TypeError, OverflowError) as error:  # unknown options, or values of other types
+        except (TypeError, OverflowError) as error:  # unknown options, or values of the wrong type
             raise ValueError(
                 f"{os.fspath(folder)!r} is not a {cls.__name__} of this version ({error}). Use "
                 "the version that wrote it, or train again."
@@ -162,14 +162,14 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return classifier
 
     def _mix(self, outputs: Outputs | None) -> None:
-        """Fit the mixture on outputs for held-out examples. Drop a word model with weight 0."""
+        """Fit the mixture on held-out outputs, and drop the word model if its weight is 0."""
         self.mixture_ = Mixture() if outputs is None else fit_mixture(outputs)
         if not self.mixture_.weight:
             self.parts_ = self.parts_._replace(lexical=None)
 
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
-        grid = getattr(self, "grid", None) or {}  # values to try instead of the option
+        grid = getattr(self, "grid", None) or {}  # values to try instead of the option's value
         options = options_of(type(self))
         for field in dataclasses.fields(self):
             for value in grid.get(field.name, [getattr(self, field.name)]):
@@ -177,11 +177,11 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
                     check_field(field.name, value, options[field.name])
 
     def _encodings(self, kind: str | None = None) -> IntentEncodings:
-        """Return the object that computes encodings of `kind`. None stands for the chosen kind."""
+        """Return the object that computes encodings of `kind` or, if None, of the chosen kind."""
         if isinstance(self.encoder, IntentEncodings):
             return self.encoder
         known = self.__dict__.get("_encoded")
-        if known is None or known[0] is not self.encoder:  # set_params may have changed it
+        if known is None or known[0] is not self.encoder:  # set_params may replace the encoder
             known = self._encoded = (self.encoder, IntentEncodings(self.encoder))
         if kind is None:
             kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
@@ -196,7 +196,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         return clone
 
     def __getstate__(self) -> dict[str, Any]:
-        # Loaded models and locks cannot be pickled, and vectors can be computed again.
+        # Loaded models and locks cannot be pickled. The example vectors can be computed again.
         left_out = ("_encoded", "_example_vectors")
         return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
@@ -215,8 +215,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
     Args:
       encoder: a module's folder, an `.onnx` file, a `SentenceEncoder` or another object with
-        `encode(texts)`, or a function from texts to vectors. If it is a list of encoders, their
-        encodings are scaled to length 1 and concatenated.
+        `encode(texts)`, or a function from texts to vectors. You may also pass a list of encoders,
+        whose encodings are scaled to length 1 and concatenated.
       head: `"logistic"` for logistic regression, or `"network"` for dropout, one hidden ReLU layer
         and softmax.
       hidden_dim: number of units in the network's hidden layer.
@@ -226,25 +226,26 @@ class IntentClassifier(IntentOptions, TextClassifier):
       batch_size: number of examples per step, drawn with replacement.
       patience: training of the network stops after this many epochs without better accuracy on
         validation data, and the weights of the best epoch are kept. If there are no validation
-        data, a tenth of the examples is held out for this. 0 trains all epochs.
+        data, a tenth of the examples is held out as validation data. If 0, all epochs are trained.
       logistic_c: the parameter `C` of scikit-learn's logistic regression.
       lexical: `"auto"` combines the head with a model of words and letters, whose weight is chosen
-        by cross-validation; None uses the head alone.
+        by cross-validation. If None, the head is used alone.
       grid: lists of values to try, by parameter name, as in `head.GRIDS[head]`. The combination
         with the best accuracy on validation data is used. If there are no validation data, a tenth
-        of the examples is held out for this. None tries no other values.
+        of the examples is held out as validation data. If None, no other values are tried.
       out_of_scope: `"confidence"` and `"distance"` answer `out_of_scope_label` if the highest
         probability, or the cosine to the nearest mean encoding of an intent, is below a threshold.
         `"both"` uses a weighted sum of this cosine and a measure of how certain the probabilities
         are. The weight is fitted on intents that cross-validation leaves out, or on out-of-scope
-        examples. None answers every text with a trained label, which may be `out_of_scope_label`.
-      threshold: the threshold for all intents. None fits this threshold, and a separate threshold
-        for each intent with enough examples, on validation data or by cross-validation.
-      rejected_share: share of the in-scope texts that the fitted thresholds reject. None stands for
-        0.05. However, if there are out-of-scope examples, None chooses the thresholds with the
-        highest mean of in-scope accuracy and out-of-scope recall.
+        examples. If None, every text is answered with a trained label, which may be
+        `out_of_scope_label`.
+      threshold: the threshold for all intents. If None, this threshold is fitted on validation data
+        or by cross-validation, and so is a separate threshold for each intent with enough examples.
+      rejected_share: share of the in-scope texts that the fitted thresholds reject. None means
+        0.05, unless there are out-of-scope examples. In that case, the thresholds with the highest
+        mean of in-scope accuracy and out-of-scope recall are chosen.
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
-        highest probabilities is smaller than this. 0 answers all texts.
+        highest probabilities is smaller than this. If 0, no text is rejected for this reason.
       upper_levels: whether to use the levels of labels such as `"faq/opening_hours"`. If so, a text
         that would be rejected is answered with an upper level such as `"faq"`, provided that the
         probabilities of all intents in this level together reach the threshold.
@@ -253,12 +254,12 @@ class IntentClassifier(IntentOptions, TextClassifier):
       random_state: seed for weights, batches, dropout and folds.
       kind: the kind of encodings to use. `"sentence"` uses `encode`, `"reduced"` uses
         `encode_reduced`, and `"similarity"` uses the encoder's similarity vectors, which are
-        shorter. `"auto"` uses the kind with which more held-out examples are answered correctly, or
+        shorter. `"auto"` uses the kind that answers more held-out examples correctly, or
         `"similarity"` if no examples can be held out.
       names: whether to use the intents' names in plain words as additional examples, such as "card
         arrival" for `"card_arrival"`. `"auto"` uses the names if logistic regression on encodings
-        then answers more held-out examples correctly, `"always"` uses the names in any case, and
-        None does not use them. The name of `out_of_scope_label` is never used.
+        then answers more held-out examples correctly. `"always"` always uses the names, and None
+        never does. The name of `out_of_scope_label` is not used.
 
     Attributes:
       classes_: the intents, sorted.
@@ -295,17 +296,17 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Train the head and the word model.
 
         Args:
-          texts: the examples, in a list, an array or a table of one column.
+          texts: the examples, in a list, an array or a table with one column.
           labels: the intent of each example, or `out_of_scope_label`.
           sample_weight: weight of each example in training; None for equal weights. Examples with
             weight 0 are left out. Thresholds are fitted with equal weights for all other examples.
           validation: texts and labels that are not trained on. They are used to choose the values
             from `grid`, the `kind`, whether to use `names`, the epoch (`patience`), the weight of
-            words and the thresholds. None uses held-out examples instead.
+            words and the thresholds. If None, held-out examples are used instead.
           folds: held-out parts of the examples. They are needed if the encoder was trained on the
-            examples: each fold has encodings from an encoder that was not trained on the held-out
-            part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold must
-            also have a row for each name, after the rows for the examples.
+            examples: each fold has encodings from an encoder that was not trained on the fold's
+            held-out part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold
+            must also have a row for each name, after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
@@ -357,7 +358,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
     def prepared(
         self, data: LabelledTexts, sample_weight: Any, validation: Validation | None, encode: Encode
     ) -> tuple[IntentExamples, IntentExamples | None]:
-        """Check and encode examples, add the names of intents if they help, and set `classes_`.
+        """Check and encode examples, add intent names if requested or helpful, and set `classes_`.
 
         Args:
           data: the examples.
@@ -414,8 +415,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             back"}`.
           encoder: see the class.
           examples: texts and labels of additional examples. Not every intent needs examples.
-          **params: further parameters of the class. `names` defaults to None, because descriptions
-            say more than names.
+          **params: further parameters of the class. By default, `names` is None here, because
+            descriptions say more about intents than their names.
 
         Raises:
           ValueError: see `fit`.
@@ -463,7 +464,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         checked: IntentExamples,
         grid: Mapping[str, Sequence[Any]],
     ) -> dict[str, Any]:
-        """Return the combination of values in `grid` that is most accurate on validation data."""
+        """Return the combination of values in `grid` with the best accuracy on validation data."""
         validation = (checked.encodings, checked.labels)
         tried = [dict(zip(grid, values, strict=True)) for values in product(*grid.values())]
 
@@ -490,8 +491,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
 
         Returns:
           A tuple of the examples, the validation data and the outputs for held-out examples. The
-          examples and the validation data have encodings of this kind. The outputs are None if no
-          examples were held out.
+          examples and the validation data have encodings of the chosen kind. The outputs are None
+          if no examples were held out.
         """
         tried: list[Trial] = []
         for kind in kinds:
@@ -501,7 +502,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             folds = frozen_folds(examples, seed=self.random_state)
             tried.append((quick_options(options), examples, checked, folds))
         judged = most_right(tried)
-        if judged is None:  # nothing can be held out, so texts are compared by similarity
+        if judged is None:  # no example can be held out, so similarity vectors are used
             self.kind_ = kinds[-1]
             return examples, checked, None
         best, answers, _ = judged
@@ -519,8 +520,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
     ) -> None:
         """Fit the mixture and the thresholds on outputs for held-out examples.
 
-        `held_outputs` are the outputs that `_choose_kind` computed for held-out in-scope examples
-        after fewer epochs, or None.
+        `held_outputs` are the outputs that `_choose_kind` computed for held-out in-scope examples,
+        with heads that were trained for fewer epochs; None if it computed none.
         """
         self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None

@@ -1,7 +1,7 @@
 """Fit the weight of words and the thresholds on outputs for held-out examples.
 
-Each part of the examples is held out once. The answers to the held-out examples show how much
-weight the words should have compared with the encoding, and how confident answers should be.
+Each part of the examples is held out once. The outputs for the held-out examples show how much
+weight the word model should have compared with the head, and how confident answers should be.
 
 If each text has one intent, labels are the numbers of the intents, int `[n]`. If texts may have
 several intents, labels are a matrix that marks the intents of each text, bool `[n, intents]`.
@@ -85,7 +85,8 @@ class Outputs(NamedTuple):
         `[n, intents]`.
       head: the head's log-probabilities, or its log-odds if a text may have several intents,
         float32 `[n, intents]`.
-      lexical: the same from the word model; None if words have no weight.
+      lexical: the log-probabilities or log-odds of the word model, float32 `[n, intents]`; None if
+        words have no weight.
       nearest: the cosine of each text to the nearest centroid, float32 `[n]`.
     """
 
@@ -100,7 +101,7 @@ class Outputs(NamedTuple):
         return kind.probabilities(mixture.logits(self.head, self.lexical))
 
     def inside(self) -> "Outputs":
-        """Return the outputs for examples with an intent."""
+        """Return only the outputs for examples that have an intent."""
         if self.labels.ndim > 1:
             return self
         is_in = self.labels != OUTSIDE
@@ -129,15 +130,15 @@ class Fold(NamedTuple):
 
     Attributes:
       is_held: bool `[n]`, which examples are held out.
-      encodings: float32 `[n, dim]`, encodings of all examples by an encoder that was not trained on
-        the held-out part.
+      encodings: float32 `[n, dim]`, encodings of all examples, from an encoder that was not trained
+        on the held-out part.
     """
 
     is_held: np.ndarray
     encodings: np.ndarray
 
 
-# The arguments of a call of `held_out_outputs`.
+# The arguments of `held_out_outputs`.
 Trial = tuple[Options, IntentExamples, IntentExamples | None, Sequence[Fold]]
 
 
@@ -150,7 +151,7 @@ def train_parts(
       options: see `train_head`. A word model is trained if the option `lexical` is given and is not
         None.
       examples: the examples. Out-of-scope examples are not trained on.
-      validation: in-scope examples for the `patience` of a network.
+      validation: in-scope examples that decide when the training of a network stops (`patience`).
     """
     texts, encodings, labels, is_name, weights = examples.rows(examples.is_inside)
     has_lexical = options.get("lexical") is not None
@@ -222,7 +223,7 @@ def held_out_outputs(
     checked: IntentExamples | None,
     folds: Sequence[Fold],
 ) -> Outputs | None:
-    """Return the outputs by which a classifier with these options and encodings is judged.
+    """Return the outputs that a classifier with these options and encodings is judged by.
 
     Args:
       options: see `train_parts`.
@@ -258,8 +259,8 @@ def most_right(tried: Sequence[Trial]) -> tuple[int, Outputs, np.ndarray] | None
     """Find the classifier that answers the most held-out examples correctly, or the first in a tie.
 
     Args:
-      tried: the arguments of `held_out_outputs` for each classifier. All classifiers must have the
-        same texts, because the word model is trained only for the first classifier.
+      tried: the arguments of `held_out_outputs` for each classifier. All classifiers must be judged
+        on the same texts, because the word model is trained only for the first classifier.
 
     Returns:
       A tuple of the index of the best classifier in `tried`, its outputs, and whether it answers
@@ -300,10 +301,10 @@ def fit_mixture(answers: Outputs) -> Mixture:
 
 
 def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -> list[Outputs]:
-    """Return outputs for intents left out of training, and for held-out examples of the others.
+    """Return outputs for held-out examples, some of which have intents that were not trained.
 
-    Each quarter of the intents is left out in turn. Examples of left-out intents get the label
-    `OUTSIDE`.
+    Each quarter of the intents is left out of training in turn. Examples of these intents get the
+    label `OUTSIDE`.
 
     Args:
       options: see `train_parts`.
@@ -333,11 +334,11 @@ def left_out_outputs(options: Options, examples: IntentExamples, *, seed: int) -
 
 
 def fit_cosine(answers: Sequence[Outputs], mixture: Mixture) -> float:
-    """Return the weight of the cosine that best separates out-of-scope texts from the others.
+    """Return the weight of the cosine that best separates out-of-scope from in-scope texts.
 
     It is the smallest weight whose mean area under the ROC curve (AUROC) is at most half a point
-    below the maximum. A larger weight would raise the AUROC only a little, and would lower it a lot
-    for users whose out-of-scope texts differ from these.
+    below the maximum. A larger weight would raise the AUROC on these texts only a little. For users
+    with other out-of-scope texts, it would lower the AUROC a lot.
 
     Args:
       answers: outputs for texts, some of which are out of scope.
@@ -371,8 +372,8 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
     "Clearly" means that the difference exceeds one standard error of the difference.
 
     Args:
-      others, first: whether the one and the other classifier answer each example correctly, bool
-        `[n]`.
+      others: which examples the one classifier answers correctly, bool `[n]`.
+      first: which examples the other classifier answers correctly, bool `[n]`.
 
     Reference: McNemar, "Note on the sampling error of the difference between correlated proportions
     or percentages", 1947.
@@ -382,7 +383,7 @@ def are_clearly_more(others: np.ndarray, first: np.ndarray) -> bool:
 
 
 def scope_scores_of(outputs: Outputs, mixture: Mixture, decision: Decision) -> ScopeScores:
-    """Return the scores by which `decision` judges whether examples are in scope."""
+    """Return the scores from which `decision` judges whether examples are in scope."""
     probabilities = outputs.probabilities(mixture)
     predicted, labels = probabilities.argmax(axis=1), outputs.labels
     scores = decision.scores(probabilities, outputs.nearest)
@@ -409,8 +410,8 @@ def fit_threshold(scores: ScopeScores, rejected_share: float | None = None) -> f
 
     Args:
       scores: scores of validation examples, some of which are in scope.
-      rejected_share: share of the in-scope examples to reject; None chooses the threshold by
-        accuracy and recall, or rejects 0.05 if no example is out of scope.
+      rejected_share: share of the in-scope examples to reject. If None, the threshold is chosen by
+        accuracy and recall or, if no example is out of scope, a share of 0.05 is rejected.
 
     Returns:
       The score below which `rejected_share` of the in-scope examples lie. If `rejected_share` is

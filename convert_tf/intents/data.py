@@ -44,7 +44,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     """Read labelled texts.
 
     Args:
-      path: a file, or a folder with `nlu*.yml`. The file must be a table
+      path: a file, or a folder with `nlu*.yml` files. A file must be a table
         (`convert_tf.readers.tables`) with the columns `text` and `label`, or Rasa training data
         (`nlu.yml`). Rasa's entity annotations are replaced by the text that they mark. In a table
         without a header, the column with repeated values is read as the labels.
@@ -54,7 +54,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
       The texts and labels in the order of the file.
 
     Raises:
-      ValueError: if the file has another format, is not UTF-8 or has no rows; a column is missing
+      ValueError: if a file has another format, is not UTF-8 or has no rows; a column is missing
         or occurs twice; a row has no text, no label or too many fields; or Rasa would ignore a
         line.
       OSError: if the file cannot be read.
@@ -102,7 +102,7 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def is_labelled_csv(path: str) -> bool:
-    """Return whether the first line names the columns `text` and `label`, as in `labelled_csv`."""
+    """Return whether a file's first line names the columns `text` and `label`."""
     with open(path, encoding="utf-8", errors="replace") as file:
         return {"text", "label"} <= {*re.findall(r"\w+", file.readline(1000))}
 
@@ -225,7 +225,7 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
       seed: seed for the draw.
 
     Raises:
-      ValueError: if an intent has fewer examples.
+      ValueError: if an intent has fewer than `shots` examples.
     """
     rng = np.random.default_rng(seed)
     chosen: list[int] = []

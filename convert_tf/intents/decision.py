@@ -27,16 +27,16 @@ class SingleIntent:
     Attributes:
       classes: the intents, sorted.
       threshold: the score below which a text is out of scope; None for no threshold.
-      thresholds: separate thresholds for the intents, float `[intents]`; None uses `threshold` for
-        all intents.
+      thresholds: separate thresholds for the intents, float `[intents]`. If None, `threshold` is
+        used for all intents.
       out_of_scope: the score to compare with the threshold. `"confidence"` is the highest
         probability, `"distance"` is the cosine to the nearest intent, and `"both"` is this cosine
-        times `cosine_weight`, minus the logarithm of the entropy of the probabilities. None for no
-        threshold.
+        times `cosine_weight`, minus the logarithm of the entropy of the probabilities. None if
+        there is no threshold.
       min_margin: the minimum lead of the highest probability over the second highest. Texts with a
         smaller lead are rejected.
-      upper_levels: whether to answer a rejected text with an upper level if this level is certain
-        enough.
+      upper_levels: whether to answer a rejected text with the upper level of a label, such as
+        `"faq"` in `"faq/opening_hours"`, if this level is certain enough.
       out_of_scope_label: the answer to rejected texts.
       cosine_weight: the weight of the cosine in the score `"both"`.
     """
@@ -89,7 +89,7 @@ class SingleIntent:
         threshold: Any = -np.inf if self.threshold is None else self.threshold
         if self.threshold is not None and self.thresholds is not None:
             threshold = self.thresholds
-        # This raises an error if an intent has no threshold.
+        # If the number of thresholds is not the number of intents, this raises an error.
         return np.broadcast_to(threshold, len(self.classes))
 
     def answers(self, probabilities: np.ndarray, nearest: np.ndarray) -> np.ndarray:

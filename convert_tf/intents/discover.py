@@ -35,9 +35,11 @@ MIN_SIZE = 3
 _SAMPLE = 8_000
 # Intents explain about half of the variance of encodings, for every tested encoder and data set.
 _EXPLAINED = 0.52
-# Messages without a confident answer scatter a little more than examples do (docs/lab).
+# Messages without a confident answer scatter a little more than examples do. docs/lab/intents.md
+# compares values of this factor.
 _MORE_SCATTER = 1.05
-_ENOUGH_EXAMPLES = 20  # examples, beyond one per intent, that are needed to measure the scatter
+# The scatter is measured if there are this many examples, not counting the first of each intent.
+_ENOUGH_EXAMPLES = 20
 _WORDS, _NAMED = 5, 3  # number of words that describe a group, and of words in a suggested label
 # Two groups are the same if the cosine of their centres is at least this.
 SAME_GROUP = 0.8
@@ -62,9 +64,9 @@ def discover_intents(
       encoder: as in `IntentClassifier`. It is ignored if a classifier is given, because the
         classifier's encodings are then used.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`. Messages that
-        the classifier answers confidently are left out. None groups all messages.
-      num_groups: number of groups. None chooses the number. If the classifier keeps its examples,
-        the number is chosen so that groups scatter as much as the classifier's intents.
+        the classifier answers confidently are left out. If None, all messages are grouped.
+      num_groups: number of groups. If None, the number is chosen automatically. If the classifier
+        keeps its examples, groups then scatter about as much as the classifier's intents.
       min_size: minimum number of messages in a group. Messages in smaller groups are leftovers.
       min_confidence: minimum probability of a confident answer.
       mask: whether to mask numbers and e-mail addresses before anything else.
@@ -77,8 +79,8 @@ def discover_intents(
     Returns:
       A dict with
       - `messages`: the number of messages;
-      - `unsure`: the number of messages to group: all messages or, with a classifier, those that it
-        does not answer confidently;
+      - `unsure`: the number of messages to group: all messages or, with a classifier, the messages
+        that it does not answer confidently;
       - `left_out`: the number of these messages that are in small groups;
       - `leftovers`: the distinct texts of the sample that are in small groups, ordered by group;
       - `groups`: a dict for each group, the largest first, with the entries below;
@@ -286,7 +288,7 @@ def group_vectors(
 
     Args:
       vectors: at least two vectors, float `[n, dim]`.
-      num_groups: number of groups. None uses the smallest number for which the variance within
+      num_groups: number of groups. If None, it is the smallest number for which the variance within
         groups is at most 1.05 times `scatter`, or at most 48 % of the variance of all vectors if
         `scatter` is None. As in an adjusted R², the variance is corrected for the number of groups.
       scatter: the variance within a classifier's intents, from `_scatter_of`; or None.
@@ -327,7 +329,7 @@ def _means(points: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def _telling_words(texts: Sequence[str], numbers: np.ndarray) -> list[list[str]]:
-    """Return the words that distinguish each group from the others, the best first.
+    """Return the words that distinguish each group from the other groups, the best words first.
 
     The score of a word is the share of the group's texts that contain the word, times the logarithm
     of the ratio between this share and the word's share in all texts.
@@ -378,7 +380,7 @@ def _gone_text(report: Report) -> str:
 
 
 def group_title(report: Report, row: Mapping[str, Any]) -> str:
-    """Return a group's words. With an earlier result, its number and earlier label come first."""
+    """Return a group's words, after its number and earlier label if there is an earlier result."""
     words = ", ".join(row["words"])
     if "gone" not in report:
         return words or str(row["label"])

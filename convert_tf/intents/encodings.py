@@ -23,7 +23,7 @@ KINDS_OF_ENCODING = {
     "reduced": "encode_reduced",
     "similarity": "encode_similarity",
 }
-ANY_KIND = "auto"  # chooses the kind with which more answers are correct
+ANY_KIND = "auto"  # chooses the kind that gives more correct answers
 
 
 def encode_function(encoder: Any, kind: str = "sentence") -> Callable[[list[str]], Any]:
@@ -159,11 +159,12 @@ class IntentEncodings:
     @property
     def encoders(self) -> list[Any]:
         """The encoders, which are loaded on first use."""
-        self._encoders[:] = map(_loaded, encoders_of(self._encoders))  # shared with other kinds
+        # The list is changed in place, because the objects for other kinds share it.
+        self._encoders[:] = map(_loaded, encoders_of(self._encoders))
         return self._encoders
 
     def of_kind(self, kind: str) -> "IntentEncodings":
-        """Return an object for another kind of encodings that shares these encoders."""
+        """Return an object that computes encodings of another kind with the same encoders."""
         if kind not in self._of_kinds:
             other = self._of_kinds[kind] = IntentEncodings(self._encoders, kind=kind)
             other._encoders, other._lock = self._encoders, self._lock

@@ -89,8 +89,8 @@ def examples_of(
 
     Args:
       texts, labels, weights: a text, a label and a weight for each example, as lists, arrays or
-        tables with one column. None as weights stands for equal weights. Examples with weight 0 are
-        left out.
+        tables with one column. If `weights` is None, all examples have equal weights. Examples with
+        weight 0 are left out.
       encode: function from texts to encodings, float32 `[texts, dim]`.
       outside: the label of examples without an intent; None if all labels are intents.
 
@@ -162,7 +162,7 @@ def _checked(
 def _numbered(
     texts: list[str], encode: Encode, is_in: np.ndarray, numbers: np.ndarray, weights: np.ndarray
 ) -> IntentExamples:
-    """Return examples, in which the in-scope texts have the labels `numbers`."""
+    """Encode texts, and return them as examples. The in-scope texts get the labels `numbers`."""
     labels = np.full(len(texts), OUTSIDE)
     labels[is_in] = numbers
     return IntentExamples(texts, encode(texts), labels, np.zeros(len(texts), bool), weights)
@@ -172,7 +172,7 @@ def checked_texts(texts: Any) -> list[str]:
     """Return texts as a list.
 
     Args:
-      texts: a list, an array or a table of one column, such as a pandas series.
+      texts: a list, an array or a table with one column, such as a pandas series.
 
     Raises:
       ValueError: if `texts` is a single text or has several columns, or a text is empty or not a
@@ -196,10 +196,10 @@ def check_equally_many(texts: Sized, labels: Sized, *, are_sets: bool = False) -
 
 
 def column(values: Any, what: str = "texts") -> list[Any]:
-    """Return a list, an array or a table of one column as a list.
+    """Return the values in a list, an array or a table with one column, as a list.
 
     Args:
-      values: a list, an array or a table of one column, such as a pandas series.
+      values: a list, an array or a table with one column, such as a pandas series.
       what: a name for the values, used in messages.
 
     Raises:
@@ -213,8 +213,8 @@ def column(values: Any, what: str = "texts") -> list[Any]:
     is_array = hasattr(values, "__array__")
     if isinstance(values, str | bytes) or not (is_array or hasattr(values, "__iter__")):
         raise ValueError(
-            f"{what} must be a list, an array or a table of one column. Received: {values!r}. Put "
-            "a single value in a list."
+            f"{what} must be a list, an array or a table with one column. Received: {values!r}. "
+            "Put a single value in a list."
         )
     shape = tuple(getattr(values, "shape", ()))
     if len(shape) < 2:
@@ -231,7 +231,7 @@ def checked_weights(weights: Any, number: int) -> np.ndarray:
     """Return the weight of each example: float64 `[number]`.
 
     Args:
-      weights: a list, an array or a table of one column; None for weights of 1.
+      weights: a list, an array or a table with one column; None for weights of 1.
       number: the number of examples.
 
     Raises:
@@ -265,7 +265,7 @@ def listed_labels(labels: Any) -> list[Any]:
     """
     names = column(labels, "labels")
     for index, name in enumerate(names):
-        # A NumPy array of one string is a name.
+        # A NumPy array without dimensions holds a single label.
         is_one = isinstance(name, str | bytes) or getattr(name, "shape", None) == ()
         if isinstance(name, Collection) and not is_one:
             raise ValueError(
@@ -400,7 +400,7 @@ def name_in_words(label: Any) -> str:
         is_hump = before.islower() or before.isdigit() or (before.isupper() and behind.islower())
         if character.isupper() and is_hump:
             characters.append(" ")
-        is_mark = unicodedata.category(character).startswith("M")  # such as vowels of Hindi
+        is_mark = unicodedata.category(character).startswith("M")  # such as vowel signs in Hindi
         is_of_word = character.isalnum() or is_mark or character in "'\u2019"
         characters.append(character if is_of_word else " ")
     words = " ".join("".join(characters).lower().split())
@@ -412,7 +412,7 @@ def names_of(
 ) -> dict[int, str]:
     """Return the names of intents in words, by the number of the intent.
 
-    Empty names and names of several intents are left out.
+    Empty names are left out, and so are names that several intents share.
 
     Args:
       classes: the intents, in the order of their numbers.

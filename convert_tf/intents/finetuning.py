@@ -1,11 +1,11 @@
 """Fine-tune the encoder of an intent classifier, and use the result if it is more accurate.
 
 The upper blocks of the encoder are trained to distinguish intents, with a few examples per intent.
-The outputs of the lower blocks are computed only once. A batch contains the same number of examples
-of each of its intents. Every example can therefore be moved closer to others of the same intent.
+The outputs of the lower blocks are computed only once. A batch contains several examples of each of
+its intents, so that every example can be moved closer to another example of the same intent.
 
-The final weights are a weighted mean of the weights before and after training. The accuracy of
-logistic regression was usually about the same with the mean as with the trained weights, or better.
+The final weights are a weighted mean of the weights before and after training. With these weights,
+logistic regression was usually about as accurate as with the trained weights, or more accurate.
 
 Reference: arXiv 2004.11362 (supervised contrastive loss); arXiv 2109.06349 (both losses for few
 examples of intents); arXiv 2109.01903 (means of weights before and after fine-tuning).
@@ -57,7 +57,7 @@ _ATTENTION_DROPOUT = 0.1
 _ROW_MULTIPLE = 4
 _ENCODED_AT_ONCE = 128
 _TRAINED_BLOCKS = 3  # number of upper blocks to train
-_HEAD_SPEED = 10  # factor by which the head learns faster than the encoder
+_HEAD_SPEED = 10  # the head learns this many times as fast as the encoder
 _ENCODING_DROPOUT = 0.5
 _TEMPERATURE = 0.1
 _FEW = 500  # if there are more examples, only two folds are held out
@@ -99,7 +99,7 @@ class IntentObjective(Objective):
         frozen = [encoder.trunk.embedding, *encoder.trunk.blocks[: first_trained_block(encoder)]]
         frozen += [encoder.context_side, encoder.response_side, encoder.extra_context_side]
         for layer in (*frozen, encoder.both_side):
-            if layer is not None:  # single-context encoders lack some sides
+            if layer is not None:  # single-context encoders lack some side networks
                 layer.trainable = False
         self.dropout = keras.layers.Dropout(_ENCODING_DROPOUT, dtype="float32")
         self.dense = keras.layers.Dense(len(head.layers[0].bias), dtype="float32")
@@ -142,12 +142,12 @@ def reduced_above(encoder: DualEncoder, inputs: dict[str, Any], *, training: boo
 
 
 def first_trained_block(encoder: DualEncoder) -> int:
-    """Return the index of the first trained block. The blocks below are frozen."""
+    """Return the index of the first trained block. The blocks below it are frozen."""
     return max(len(encoder.trunk.blocks) - _TRAINED_BLOCKS, 0)
 
 
 class FewShotTuner:
-    """Trains an encoder on selections from a list of texts, always starting at its checkpoint.
+    """Trains an encoder on selected texts from a list. Each training starts from the checkpoint.
 
     Args:
       checkpoint: the folder of a run or a module.
@@ -196,7 +196,7 @@ class FewShotTuner:
         self._frozen = self.sentences(self.encodings())
 
     def encodings(self) -> np.ndarray:
-        """Return reduced encodings of all texts, of length 1: float32 `[texts, reduced_dim]`."""
+        """Return the reduced encodings of all texts, scaled to length 1: float32 `[texts, dim]`."""
         reduced = np.zeros((len(self.texts), self.encoder.config.reduced_dim), np.float32)
         for numbers in self._similar_lengths:
             above = reduced_above(self.encoder, self.packed(numbers), training=False)
@@ -204,13 +204,13 @@ class FewShotTuner:
         return unit_rows(reduced)
 
     def sentences(self, encodings: np.ndarray) -> np.ndarray:
-        """Return the sentence encodings, of length 1, for reduced encodings from `encodings`."""
+        """Turn reduced encodings from `encodings` into sentence encodings with length 1."""
         if self.similarity_map is None:
             return encodings
         return unit_rows(sentence_encodings(encodings, self.similarity_map))
 
     def train(self, labels: np.ndarray, places: np.ndarray) -> dict[str, Any]:
-        """Train the encoder on some of the texts, from the weights of the checkpoint.
+        """Train the encoder on some of the texts, starting from the weights of the checkpoint.
 
         Args:
           labels: int `[n]`, the intents of these texts, numbered from 0 without gaps.
@@ -318,7 +318,7 @@ class FineTuning(Task):
 
 
 def number_of_steps(examples: int) -> int:
-    """Return the number of steps in which each example is used twelve times, from 60 to 1,000."""
+    """Return the number of training steps: twelve epochs, but at least 60 and at most 1,000."""
     steps = round(_EPOCHS * examples / (_INTENTS * _EXAMPLES))
     return min(max(steps, _LEAST_STEPS), _MOST_STEPS)
 
@@ -376,9 +376,9 @@ def finetuned_classifier(
     Args:
       checkpoint: the folder of the run or module to fine-tune.
       examples: texts and their intents.
-      validation: texts and intents on which the two encoders are compared. None holds out each
-        third of the examples in turn. With more than 500 examples, only two of the thirds are held
-        out, and with more than 3,000 only one.
+      validation: texts and intents on which the two encoders are compared. If None, each third of
+        the examples is held out in turn. With more than 500 examples, only two of the thirds are
+        held out. With more than 3,000 examples, only one third is held out.
       output: the folder to write.
       params: parameters of `IntentClassifier`.
       precision: the number format of the encoder, as passed to `choose_precision`.
@@ -476,7 +476,8 @@ class _Comparison:
       training: the numbers of `steps` and `examples` of the last training.
 
     Raises:
-      ValueError: if the data are unusable, or the model has no encodings of that kind.
+      ValueError: if the data are unusable, or the encoder has no encodings of the classifier's
+        `kind`.
     """
 
     def __init__(
@@ -561,7 +562,7 @@ class _Comparison:
         return encoded._replace(encodings=unit_rows(encodings @ self._map))
 
     def _with(self, vectors: np.ndarray, examples: IntentExamples) -> IntentExamples:
-        """Return examples with their encodings from `vectors`, which has a row per tuner text."""
+        """Return examples with encodings from `vectors`: one row for each text of the tuner."""
         return examples._replace(encodings=vectors[self._rows(examples.texts)])
 
     def _tuned_vectors(self, is_trained: np.ndarray) -> np.ndarray:

@@ -53,8 +53,8 @@ _FILES = (
     *(f"{MODULE_FOLDER}/{name}" for name in MODULE_FILES),
 )
 _VERSION = 2
-# Largest difference allowed between two values of the probes' encodings, which have length 1. If an
-# encoder computes in bfloat16 instead of float32, its values differ by less.
+# Largest difference allowed between two values of the probes' encodings, which have length 1.
+# Computing in bfloat16 instead of float32 changes the values by less than this.
 _TOLERANCE = 0.02
 # Errors that reading damaged JSON and array files may raise.
 UNREADABLE = (
@@ -162,13 +162,13 @@ def read_classifier(
 
     Args:
       folder: the folder of the classifier.
-      encoder: the encoder that the classifier was trained with. It must be passed if the encoder
-        has been moved or has no path; otherwise None uses the recorded path.
+      encoder: the encoder that the classifier was trained with, or None to use the recorded path.
+        The encoder must be passed if it has been moved or has no path.
       is_new: whether `encoder` replaces the recorded encoder. Fingerprints are then not compared.
 
     Returns:
       A tuple of the content of the folder, an object that computes encodings, and the encoder: the
-      argument `encoder`, or the recorded path if this was None.
+      argument `encoder`, or the recorded path if the argument is None.
 
     Raises:
       ValueError: if the folder is not a classifier or is damaged, or the encoder has changed.
@@ -241,7 +241,7 @@ def _other_encoder(folder: Path, reason: str) -> ValueError:
 def stored(
     classifier: Any, *, keep_examples: bool = False
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what is stored of a classifier: a dict of JSON values, and a dict of arrays.
+    """Return the content of a classifier as a dict of JSON values and a dict of arrays.
 
     Args:
       classifier: the fitted classifier.
@@ -269,14 +269,14 @@ def stored(
 def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Saved:
     """Restore a classifier's content from the result of `stored`.
 
-    The probes are classified, so that arrays which do not fit together raise an error here.
+    The probes are classified, so that arrays whose shapes do not match raise an error here.
 
     Args:
       described: the JSON values.
       arrays: the arrays by name.
 
     Raises:
-      One of `UNREADABLE`: if a value is missing, or values do not fit together.
+      One of `UNREADABLE`: if a value is missing, or values do not match each other.
     """
     if described["version"] != _VERSION:
         raise ValueError(f"its format is version {described['version']} instead of {_VERSION}")
@@ -304,7 +304,8 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
         if array.dtype.kind != kind or not np.isfinite(array).all():
             raise ValueError(f"{name} contains values that are not finite numbers")
     cosine = mixture.cosine
-    if params.get("out_of_scope") == "both":  # earlier versions used a score without this weight
+    # Earlier versions scored "both" without this weight. Their files lack it and raise an error.
+    if params.get("out_of_scope") == "both":
         cosine = described["mixture"]["cosine"]
     decision = decision_of(params, np.array(labels), threshold, arrays.get("thresholds"), cosine)
     parts = Parts(head_of_arrays(arrays), lexical_of_arrays(arrays), arrays["centroids"])

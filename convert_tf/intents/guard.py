@@ -31,7 +31,7 @@ def parsed_minimum(text: str) -> tuple[str, float]:
       The name of the measure, one of `MEASURES`, and its minimum from 0 to 1.
 
     Raises:
-      ValueError: if the text is not such a minimum.
+      ValueError: if the text does not name a measure and a minimum from 0 to 1.
     """
     name, _, number = text.partition("=")
     if name not in MEASURES:
@@ -115,7 +115,7 @@ def compared(report: Report, earlier: Report) -> dict[str, Any]:
 
 
 def check_evaluation(report: Report, at_least: Mapping[str, float]) -> None:
-    """Raise an error unless an evaluation reaches the minimums and is not worse than before.
+    """Raise an error if a classifier misses a minimum, or is worse than the earlier classifier.
 
     Args:
       report: the result of `evaluate_classifier`. It may also have the entry `against`: a dict with

@@ -15,13 +15,13 @@ from convert_tf.storage.progress import Progress
 LOGISTIC_C = 10.0
 _SHARE_OF_EPOCHS = 0.3  # for networks that are only trained to compare encodings or examples
 
-# The options of `train_head`: `head`, `seed` and the options for this kind of head.
+# The options of `train_head`: `head`, `seed` and the options in `HEADS` for the chosen head.
 Options = Mapping[str, Any]
 # Encodings, float32 `[n, dim]`, and their labels, int `[n]`.
 Validation = tuple[np.ndarray, np.ndarray]
 
 
-# Options of each head, which are fields of `IntentClassifier`.
+# The names of each head's options, which are fields of `IntentClassifier`.
 HEADS: dict[str, tuple[str, ...]] = {
     "network": ("hidden_dim", "dropout", "learning_rate", "epochs", "batch_size", "patience"),
     "logistic": ("logistic_c",),
@@ -147,7 +147,8 @@ def train_head(
       labels: int `[n]`, the label of each example, numbered from 0 without gaps. Logistic
         regression also accepts bool `[n, labels]`.
       weights: float `[n]`, positive weights of the examples. Default: equal weights.
-      validation: encodings and labels for the `patience` of a network.
+      validation: encodings and labels that decide when the training of a network stops
+        (`patience`).
 
     Raises:
       ValueError: if the trained weights are not finite numbers.
@@ -183,7 +184,8 @@ def train_network(
       labels: int `[n]`, the label of each example, numbered from 0 without gaps.
       hidden_dim, dropout, learning_rate, epochs, batch_size: as in `IntentClassifier`.
       patience: training stops after this many epochs without better accuracy on `validation`. The
-        weights of the best epoch are then kept. 0, or no validation data, trains all epochs.
+        weights of the best epoch are then kept. If `patience` is 0 or there are no validation data,
+        all epochs are trained.
       seed: seed for weights, batches and dropout. The same seed gives the same weights.
       weights: float `[n]`, positive. Each example is drawn in proportion to its weight. Default:
         equal weights.
@@ -199,12 +201,12 @@ def train_network(
     rng = np.random.default_rng(seed)
     head = initial_network(encodings.shape[1], hidden_dim, int(labels.max()) + 1, rng)
     kept = np.float32(1 - dropout)
-    # NumPy draws other examples if it is given shares, so equal weights are passed as None.
+    # With equal shares, NumPy draws different examples than without shares, so None is passed.
     shares = None if weights is None or np.ptp(weights) == 0 else weights / weights.sum()
     shape = (batch_size, encodings.shape[1])
     steps = -(-len(labels) // batch_size)
     best, best_accuracy, best_epoch = head, -1.0, 0
-    # Products this small are no faster with more threads, and one thread always gives equal sums.
+    # More threads do not speed up such small products, and one thread always gives the same sums.
     with threadpool_limits(1, "blas"), Progress("steps", total=epochs * steps) as progress:
         for epoch in range(epochs):
             rate = learning_rate * (1 - epoch / epochs)

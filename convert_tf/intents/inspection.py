@@ -12,7 +12,7 @@ from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
 
-_NEAREST = 3  # the nearness to an intent is the mean cosine to this number of examples
+_NEAREST = 3  # nearness to an intent: the mean cosine to this number of its nearest examples
 _DUPLICATE_COSINE = 0.95
 _ROWS_AT_ONCE = 2048
 _MAX_LISTED = 200

@@ -1,4 +1,4 @@
-"""Find texts that are certainly not English, to which a classifier would give random intents."""
+"""Find texts that are certainly not in English. Classifiers would give them random intents."""
 
 import functools
 from collections.abc import Sequence
@@ -7,8 +7,8 @@ from typing import Any
 from convert_tf.extras import needs
 
 # A text counts as certainly not English if the probability of English is lower than this limit.
-# The probability is lower for 0.05 % of short English requests, and for 86 % of requests in 26
-# other languages (docs/lab). For texts without known letters, it is 0.007.
+# It is lower than the limit for 0.05 % of short English texts, and for 86 % of requests in 26 other
+# languages (docs/lab/intents.md). For texts without any letter that the model knows, it is 0.007.
 _SURELY_OTHER = 0.001
 
 
@@ -38,8 +38,8 @@ def other_languages(texts: Sequence[str]) -> list[str | None]:
 
 @functools.cache
 def _identifier() -> Any:
-    """Return a model of 97 languages. Loading it takes a second, and a text takes 0.2 ms."""
-    with needs("languages", "Telling languages"):
+    """Load a model of 97 languages. Loading takes a second, and each text then takes 0.2 ms."""
+    with needs("languages", "Detecting languages"):
         from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

@@ -1,9 +1,9 @@
 """Logistic regression on the words and letters of a text (TF-IDF).
 
 An encoder learns which texts mean the same, so its vectors say little about names and rare words.
-This model uses them. It is trained with scikit-learn, but predictions only need numpy. An `.onnx`
-file therefore works without scikit-learn. Terms are defined by simple rules, so that a TensorFlow
-graph can count the same terms (`convert_tf.intents.serving`).
+This model counts such words. It is trained with scikit-learn, but predictions only need numpy. An
+`.onnx` file therefore works without scikit-learn. Terms are defined by simple rules, so that a
+TensorFlow graph can count the same terms (`convert_tf.intents.serving`).
 
 Reference: Joachims, "Text Categorization with Support Vector Machines", 1998 (TF-IDF).
 """
@@ -53,7 +53,7 @@ class LexicalModel:
 
     @cached_property
     def _places(self) -> list[tuple[Callable[[str], list[str]], dict[str, int]]]:
-        """Return, for words and for characters, a function that lists terms, and the known rows."""
+        """For words and characters: a function that lists terms, and the row of each known term."""
         words = {term: row for row, term in enumerate(self.words)}
         runs = {term: row for row, term in enumerate(self.characters, len(words))}
         return [(word_terms, words), (character_terms, runs)]
@@ -69,8 +69,8 @@ class LexicalModel:
     def term_weights(self, text: str) -> list[tuple[np.ndarray, np.ndarray]]:
         """Return the rows and the TF-IDF of a text's known terms, for words and for characters.
 
-        The TF-IDF of a term is (1 + ln count) · rarity, divided by the length of the vector of all
-        terms of the same kind.
+        The TF-IDF of a term is (1 + ln count) · rarity, divided by the norm of the vector of all
+        terms of the same kind in the text.
         """
         terms_and_weights = []
         for terms, places in self._places:
@@ -153,7 +153,7 @@ def _regression(features: Any, labels: np.ndarray, weights: np.ndarray | None) -
 
 
 def lexical_arrays(model: LexicalModel) -> dict[str, np.ndarray]:
-    """Return the arrays of a model by name, to store them. Terms are UTF-8, one per line."""
+    """Return a model's arrays by name, for storing. Terms are stored as UTF-8, one per line."""
     ((kernel, bias),) = model.head.layers
     return {
         "words": _as_bytes(model.words),

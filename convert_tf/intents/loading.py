@@ -1,4 +1,4 @@
-"""Open trained classifiers, for commands, the service and Python."""
+"""Open trained classifiers for the commands, for the service and for users in Python."""
 
 import os
 from typing import Any
@@ -15,8 +15,8 @@ def load_classifier(
       path: a folder from `convert-tf intent train`, or an `.onnx` file from `convert-tf intent
         export`.
       encoder: the encoder, or a list of encoders, that the classifier in a folder was trained with.
-        It must be passed if the encoder has been moved. None uses the recorded path.
-      max_texts: maximum number of encodings that the classifier of an `.onnx` file keeps in memory.
+        It must be passed if the encoder has been moved. If None, the recorded path is used.
+      max_texts: maximum number of encodings that the classifier in an `.onnx` file keeps in memory.
 
     Returns:
       An `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.

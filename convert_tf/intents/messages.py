@@ -11,7 +11,7 @@ from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.storage.progress import Progress
 
 # With this limit, half of the messages with unknown intents and one in nine of the other messages
-# have uncertain answers (docs/lab).
+# have uncertain answers (docs/lab/intents.md).
 MIN_CONFIDENCE = 0.8
 COMPARED = 2_000  # maximum number of messages and of examples whose distances are compared
 CENTRAL = 5  # number of messages shown per group
@@ -30,7 +30,7 @@ def masked(text: str) -> str:
 
 
 def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str]:
-    """Count each distinct message, without white space around it.
+    """Count each distinct message, after stripping the white space around it.
 
     Args:
       texts: messages. Empty messages are left out.

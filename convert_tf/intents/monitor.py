@@ -26,13 +26,13 @@ from convert_tf.storage.messages import shortened
 
 _SIGNIFICANCE = 0.01
 # Messages are grouped anew in each period, and groups may be split or joined differently. So the
-# groups' shares vary more than random draws would, and their standard errors are doubled.
+# shares of groups vary more than in random draws, and the standard errors of shares are doubled.
 _GROUP_ERROR = 2.0
-# A message is far from the examples if it is farther from the nearest example than all but this
-# share of the examples are from their nearest other example.
+# A message is far from the examples if its cosine to the nearest example is below this quantile of
+# the examples' cosines to their nearest other example.
 _FAR_SHARE = 0.1
-# Significance level of the test for the two shares `unsure` and `far`. If nothing has changed, one
-# in 25 comparisons of two weeks gives a false alarm.
+# Significance level of the test for the two shares `unsure` and `far`. Of the comparisons of two
+# periods in which nothing has changed, one in 25 gives a false alarm.
 _ALARM = 0.04
 # Names of these two shares in `changes`. The parentheses distinguish them from intents.
 _SHARES = {"unsure": "(not answered surely)", "far": "(far from the examples)"}
@@ -53,24 +53,24 @@ def monitor_messages(
     Args:
       texts: messages from a period, such as a week.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      since: the result of this function for an earlier period; None compares nothing.
+      since: the result of this function for an earlier period; None if there is nothing to compare.
       min_size, min_confidence, mask: as in `discover_intents`.
       seed: seed for the samples.
 
     Returns:
       A dict with
       - `messages`: the number of messages;
-      - `unsure`: the number of messages that no intent answers confidently;
+      - `unsure`: the number of messages that the classifier does not answer confidently;
       - `far`: the number of messages that are farther from the nearest example than nine out of ten
-        examples are from the nearest other example; None without examples;
+        examples are from the nearest other example; None if the classifier has no examples;
       - `intents`: the number of messages by intent. A message with several intents is counted for
         each of them;
-      - `drift`: a comparison of messages with examples; None without examples. `farther` is the
-        probability that a message is farther from the nearest example than an example is from the
-        nearest other example. `p_value` is the p-value of a Mann-Whitney test;
+      - `drift`: a comparison of messages with examples; None if the classifier has no examples.
+        `farther` is the probability that a message is farther from the nearest example than an
+        example is from the nearest other example. `p_value` is the p-value of a Mann-Whitney test;
       - `groups`: groups of unsure messages, each a dict with `label`, `words`, `size`, `share` and
-        five `texts`. With `since`, it also has `before`, the share of the same group in the earlier
-        period, or 0;
+        five `texts`. With `since`, each group also has `before`, the share of the same group in the
+        earlier period, or 0 if it did not exist;
       - `changes`: the significant changes (only with `since`), each a dict with `name`, `before`,
         `now` and `p_value`.
 
@@ -192,7 +192,7 @@ def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
 
 
 def _cosines_between(examples: np.ndarray) -> np.ndarray:
-    """Return the cosine between each example and the nearest other one: float `[examples]`."""
+    """Return the cosine of each example to the nearest other example: float `[examples]`."""
     between = examples @ examples.T
     np.fill_diagonal(between, -1)
     return between.max(axis=1)  # type: ignore[no-any-return]
@@ -218,7 +218,7 @@ def _add_earlier_shares(
     """Add `before` to each group: the share of the nearest earlier group, or 0 if none is close.
 
     Returns:
-      The earlier groups that no longer exist, because no group is close enough.
+      The earlier groups that no longer exist, because no present group is close to them.
     """
     cosines = np.zeros((len(groups), len(earlier)))
     if cosines.size:
@@ -268,7 +268,7 @@ def _tested(
       numbers: the numbers of messages in the earlier and the present period, `[2]`.
       significance: maximum p-value after Bonferroni correction.
       num_tests: number of tests, for the correction.
-      error_factor: factor by which the standard error of random draws is multiplied.
+      error_factor: factor for the standard errors, which are first computed for random draws.
     """
     changes = []
     for name, before, now in rows:

@@ -38,9 +38,9 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
       encoder: see `IntentClassifier`.
       logistic_c: the parameter `C` of scikit-learn's logistic regression.
       lexical: `"auto"` combines encodings and words; None uses encodings alone.
-      threshold: the minimum probability of an answered intent. None fits the threshold with the
-        highest micro F1.
-      label_separator: the character between the intents of a text in files.
+      threshold: the minimum probability of an answered intent. If None, the threshold with the
+        highest micro F1 is used.
+      label_separator: the character between two intents of the same text in files.
       random_state: seed for the folds.
       kind: the kind of encodings: `"sentence"`, `"reduced"` or `"similarity"`.
 
@@ -65,8 +65,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         """Train a head for each intent.
 
         Args:
-          texts: the examples, in a list, an array or a table of one column.
-          labels: a list, tuple or set with the intents of each example, which may be empty.
+          texts: the examples, in a list, an array or a table with one column.
+          labels: for each example, a list, tuple or set of its intents, which may be empty.
           sample_weight: weight of each example; None for equal weights.
 
         Raises:
@@ -131,13 +131,13 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
       ValueError: if the labels of a text are not a collection of strings.
     """
     if labels is None:
-        raise ValueError("labels must have a list for each text. Received: None.")
+        raise ValueError("labels must contain a list for each text. Received: None.")
     sets = []
     for number, names in enumerate(labels):
         if isinstance(names, str | bytes | Mapping) or not isinstance(names, Collection):
             raise ValueError(
-                f"labels must have a list for each text. Received: {names!r} at position {number}. "
-                f"Pass [{names!r}]."
+                f"labels must contain a list for each text. Received: {names!r} at position "
+                f"{number}. Pass [{names!r}]."
             )
         if not all(isinstance(name, str) and name for name in names):
             raise ValueError(
@@ -153,7 +153,7 @@ def truth_of(sets: Sequence[LabelSet], classes: np.ndarray) -> np.ndarray:
 
 
 def best_threshold(probabilities: np.ndarray, truth: np.ndarray) -> float:
-    """Return the threshold, from a grid, with the highest micro F1. In a tie, 0.5 is preferred.
+    """Return the threshold from a grid with the highest micro F1; in a tie, the one nearest 0.5.
 
     Args:
       probabilities: float `[n, intents]`, the predicted probabilities.

@@ -51,16 +51,16 @@ def export_one_file(
       The path of the file.
 
     Raises:
-      ValueError: if `output` exists, or another process is writing it; if there are several
-        encoders; if the encoder is neither a module with a subword vocabulary nor an `.onnx` file;
-        or if `network_bits` differs from the bits of an `.onnx` file.
-      MissingLibraryError: if a package is missing.
+      ValueError: if `output` exists and may not be replaced, or another process is writing it; if
+        there are several encoders; if the encoder is neither a module with a subword vocabulary nor
+        an `.onnx` file; or if `network_bits` differs from the bits of an `.onnx` file.
+      MissingLibraryError: if a library that the export needs is not installed.
     """
     encoders = encoder_paths(classifier.encoder)
     encoder = encoders[0]
     if len(encoders) > 1 or not isinstance(encoder, str | os.PathLike):
         raise ValueError(
-            f"The encoder of this classifier is {classifier.encoder!r}, which does not fit into "
+            f"The encoder of this classifier is {classifier.encoder!r}, which cannot be written to "
             "one file. Train with the folder of one module, or with one .onnx file."
         )
     from convert_tf.export.onnx.writing import copy_onnx, export_onnx
@@ -68,7 +68,8 @@ def export_one_file(
     name = os.fspath(output)
     if Path(name).suffix != ".onnx" or name.endswith(os.sep):
         raise ValueError(
-            f"The file must be named x.onnx. Received: {name!r}. Choose another --output."
+            f"The name of the file must end with .onnx. Received: {name!r}. Choose another "
+            "--output."
         )
     described, arrays = stored(classifier)
     file = io.BytesIO()

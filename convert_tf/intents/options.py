@@ -1,4 +1,4 @@
-"""Parameters of intent classifiers, with defaults, checks and flags, without scikit-learn."""
+"""Parameters of intent classifiers: defaults, checks and flags, without importing scikit-learn."""
 
 import dataclasses
 import functools
@@ -29,7 +29,7 @@ class ClassifierOptions:
     Attributes:
       encoder: Encoder for the texts; see `IntentClassifier`.
       logistic_c: Logistic regression: scikit-learn's C, the inverse weight of the L2 penalty.
-      lexical: auto combines the head with a word model, weighted by cross-validation.
+      lexical: auto combines the head with a word model, whose weight cross-validation chooses.
       threshold: Threshold to use instead of a fitted threshold.
       random_state: Seed of the weights, batches, dropout and folds.
       kind: Encodings to use.
@@ -57,8 +57,8 @@ class IntentOptions(ClassifierOptions):
       epochs: Network: maximum number of training epochs.
       batch_size: Network: number of examples per step, drawn with replacement.
       patience: Network: stop after this many epochs without better accuracy on validation examples,
-        and keep the best epoch. 0 trains all epochs. The ConveRT paper stops after 5.
-      grid: Values to try by parameter name.
+        and keep the weights of the best epoch. 0: train for all epochs. The ConveRT paper uses 5.
+      grid: Lists of values to try, by parameter name.
       out_of_scope: Answer --out_of_scope_label if the highest probability (confidence), the cosine
         to the nearest intent (distance) or a sum of the two (both) is below a threshold.
       rejected_share: Share of the in-scope texts that the thresholds of --out_of_scope reject.
@@ -97,7 +97,7 @@ class SeveralOptions(ClassifierOptions):
     """Parameters of `MultiIntentClassifier`.
 
     Attributes:
-      label_separator: Character between the labels of a text in files.
+      label_separator: Character between two labels of the same text in files.
     """
 
     threshold: float | None = option(None, above=0, below=1)

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 _DIGITS = 4
 _NEAREST = 5  # number of nearest examples in an explanation
-# To explain n words, the classifier answers n texts of about the same length. The time would grow
-# with the square of n, so both the number of words and the total length of the texts are limited.
+# To explain n words, the classifier answers n texts of about the same length. The time grows with
+# the square of n, so both the number of words and the total length of the texts are limited.
 _MAX_EXPLAINED_WORDS = 100
 _MAX_EXPLAINED_CHARACTERS = 500_000
 
@@ -47,7 +47,7 @@ class Predictor:
     thresholds_: np.ndarray | None = None
     best_params_: Mapping[str, Any] = MappingProxyType({})
     examples_: LabelledTexts | None = None
-    _example_vectors: np.ndarray | None = None  # encoded when an answer is explained
+    _example_vectors: np.ndarray | None = None  # computed when an answer is first explained
 
     @property
     def decision(self) -> Decision:
@@ -65,7 +65,7 @@ class Predictor:
         """Return the encodings that the head reads: float32 `[texts, dim]`.
 
         Args:
-          texts: a list, an array or a table of one column.
+          texts: a list, an array or a table with one column.
         """
         raise NotImplementedError
 

@@ -78,7 +78,7 @@ class _Loader(yaml.SafeLoader):
 
 _Loader.add_implicit_resolver(_TAG + "merge", re.compile("^<<$"), ["<"])
 _Loader.add_implicit_resolver(_TAG + "null", _NO_STRING, None)
-for _name in ("bool", "int", "float", "timestamp"):  # read as strings, because they are not used
+for _name in ("bool", "int", "float", "timestamp"):  # read as strings; never used
     _Loader.add_constructor(_TAG + _name, _Loader.construct_yaml_str)
 
 
@@ -165,7 +165,7 @@ class _Document:
         self.faults: set[tuple[int, str]] = set()
 
     def check_version(self, node: Any) -> None:
-        """Record a fault if the version is too new for Rasa 3.6, which compares only numbers."""
+        """Record a fault if the version is too new for Rasa 3.6, which reads only its numbers."""
         if node is None or _is_null(node):
             return
         if not _is_string(node):

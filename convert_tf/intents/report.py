@@ -88,7 +88,7 @@ def evaluate_classifier(
     """
     check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
     if not data.texts:
-        raise ValueError("There is no text to evaluate.")
+        raise ValueError("There is no text to evaluate. Pass labelled texts.")
     if classifier.decision.has_several:
         return _evaluate_multi(classifier, data)
     outside = str(classifier.decision.out_of_scope_label)
@@ -178,7 +178,7 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
 def threshold_for_precision(
     confidence: np.ndarray, is_right: np.ndarray, precision: float
 ) -> dict[str, float] | None:
-    """Return the threshold that answers the most texts with at least this precision.
+    """Return the threshold that answers the most texts while keeping at least this precision.
 
     Args:
       confidence, is_right: see `coverage_rows`.

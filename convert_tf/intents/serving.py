@@ -1,4 +1,4 @@
-"""Write a classifier and its encoder as one SavedModel, from strings to label probabilities."""
+"""Write a classifier and its encoder as a SavedModel that maps strings to label probabilities."""
 
 import os
 from collections.abc import Sequence
@@ -61,7 +61,7 @@ class LexicalModule(tf.Module):
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
         plain = tf.strings.lower(fold_strings(texts), encoding="utf-8")
-        # This is \W+ of Python's `re`. In RE2, \W treats all characters beyond ASCII as non-words.
+        # This pattern is \W+ in Python's `re`. In RE2, \W also matches all letters beyond ASCII.
         plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
         plain = tf.strings.strip(plain)
         words = tf.strings.split(plain)
@@ -78,7 +78,7 @@ class LexicalModule(tf.Module):
 def _table(terms: Sequence[str]) -> Any:
     places = np.arange(len(terms), dtype=np.int64)
     initial = tf.lookup.KeyValueTensorInitializer(tf.constant(terms, tf.string), places)
-    return tf.lookup.StaticHashTable(initial, len(terms))  # for unknown terms
+    return tf.lookup.StaticHashTable(initial, len(terms))  # unknown terms get the last place
 
 
 def _tf_idf(terms: tf.RaggedTensor, table: Any, rarity: tf.Tensor) -> tf.Tensor:
@@ -101,7 +101,7 @@ def _logs(logits: tf.Tensor) -> tf.Tensor:
 def single_intent(
     decision: SingleIntent, probabilities: tf.Tensor, nearest: tf.Tensor
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return answers by the rule `decision`, and the confidence of each answer.
+    """Apply the rule `decision`: return answers, and the confidence of each answer.
 
     Answers are strings. Upper levels are not supported.
 

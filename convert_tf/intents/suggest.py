@@ -68,7 +68,7 @@ def suggest_messages(
     groups = KMeans(budget, n_init=1, random_state=seed).fit(vectors, sample_weight=weights)
     central: list[int] = []
     for distances in groups.transform(vectors).T:
-        # No message is suggested twice, even if it is the most central one of two groups.
+        # No message is suggested twice, even if it is the most central message of two groups.
         distances[central] = np.inf
         central.append(int(distances.argmin()))
     return [messages[places[place]] for place in sorted(central)]  # the least certain first

@@ -66,7 +66,7 @@ class TfIdfRanker(TextRanker):
         *,
         read_context: Callable[[Turns], str] = last_turn,
     ) -> None:
-        # This import takes a second, which other commands need not spend.
+        # Importing scikit-learn takes a second, so only rankers that need it do so.
         from sklearn.feature_extraction.text import HashingVectorizer, TfidfTransformer
 
         self.read_context = read_context
@@ -207,10 +207,10 @@ def mapping_gradients(
 def fit_mapping(
     contexts: np.ndarray, responses: np.ndarray, *, score: str = "cosine"
 ) -> VectorMapping:
-    """Learn W and α with Adagrad at each point of PolyAI's grid, and keep the best on a dev part.
+    """Learn W and α with Adagrad for each combination in PolyAI's grid, and keep the best mapping.
 
     A fifth of the examples forms the dev part, which is ranked in blocks of 100. Initially, W is
-    orthogonal and α is 1. Training stops when the result on the dev part has not improved for some
+    orthogonal and α is 1. Training stops when R100@1 on the dev part has not improved for ten
     epochs. The weights of the best epoch are used.
 
     Args:
@@ -245,10 +245,11 @@ def fit_mapping(
 def _run(
     best: VectorMapping, x: np.ndarray, y: np.ndarray, train: np.ndarray, dev: np.ndarray
 ) -> VectorMapping:
-    """Train W and α with the learning rate and regularizer of one point of the grid.
+    """Train W and α with one combination of learning rate and regularizer from the grid.
 
     Args:
-      best: the learning rate and regularizer, and the initial W and α.
+      best: the mapping to start from, with the learning rate, the regularizer and the initial W
+        and α.
       x, y: vectors of contexts and responses, `[examples, dim]`.
       train, dev: indices of the rows for training and for the dev part.
     """
@@ -320,12 +321,12 @@ Pairs = tuple[list[Turns], list[str]]
 
 
 def visible_turns(turns: Turns, history: str) -> Turns:
-    """Return the turns of a context that rankers may read: the last one if `history` is `none`."""
+    """Return the turns that rankers may read: only the last turn if `history` is `none`."""
     return turns[-1:] if history == "none" else turns
 
 
 def read_training_pairs(data: str, max_examples: int, *, history: str = "own") -> Pairs:
-    """Read contexts and their correct responses, to which baselines are fitted.
+    """Read the contexts and correct responses that baselines are fitted to.
 
     Args:
       data: folder of records, whose train split is read, or file of candidates.
@@ -350,7 +351,7 @@ def vector_rankers(
     settings: dict[str, Any],
     **options: Any,
 ) -> list[EncoderRanker]:
-    """Return those of the baselines SIM and MAP that are named, with one encoder's vectors.
+    """Return the named baselines among SIM and MAP, which use the vectors of one encoder.
 
     Args:
       names: names of baselines. Names of other baselines are ignored.
@@ -379,9 +380,9 @@ def vector_rankers(
 def check_baselines(
     names: Sequence[str], vectors: Sequence[str], *, train_data: str | None
 ) -> None:
-    """Check the names and requirements of baselines.
+    """Check that the named baselines exist and have what they need.
 
-    The arguments are those of `baseline_rankers`.
+    The arguments are the same as for `baseline_rankers`.
 
     Raises:
       ValueError: if a name is unknown, a baseline lacks data or vectors, or no baseline uses
@@ -414,7 +415,8 @@ def baseline_rankers(
     Args:
       names: names of baselines, from `BASELINES`.
       vectors: encoders for `sim` and `map`, as in `open_vectors`.
-      train_data: data to fit the baselines to (`read_training_pairs`), or None if none is fitted.
+      train_data: data to fit the baselines to (`read_training_pairs`), or None if no baseline needs
+        fitting.
       train_examples: maximum number of examples to read from `train_data`.
       signature: signature of the encoders for both contexts and responses, as in `open_vectors`.
       history: which earlier turns rankers may read, one of `HISTORY`.

@@ -35,7 +35,7 @@ def make_tokenize(vocabulary: str | os.PathLike, config: RankerConfig) -> Tokeni
     """Return a function that turns texts into token ids for a ranker.
 
     Raises:
-      CheckpointError: if the vocabulary is not that of the ranker.
+      CheckpointError: if the vocabulary does not belong to the ranker.
     """
     tokenizer = plain_tokenizer(vocabulary, config.model)
 
@@ -85,7 +85,7 @@ class TrainedRanker(TextRanker):
         return self._tokenize(texts, self._head.max_candidate_tokens, False)
 
     def encode_candidates(self, texts: Sequence[str]) -> np.ndarray:
-        """Return candidate vectors, float32 `[len(texts), dim]`. Cross-encoders have none."""
+        """Return candidate vectors, float32 `[len(texts), dim]`; not for cross-encoders."""
         return _encode_pool(self.model, self._candidates(texts))
 
     def encode_contexts(self, contexts: Sequence[Turns]) -> tuple[np.ndarray, np.ndarray]:
@@ -111,9 +111,9 @@ class TrainedRanker(TextRanker):
 
 
 def pad_multiple() -> int:
-    """Return the number of tokens to a multiple of which texts are padded.
+    """Return the padding unit: texts are padded to a multiple of this number of tokens.
 
-    The number is large if each shape must be compiled.
+    The unit is larger if each shape must be compiled, so that fewer shapes occur.
     """
     return _COMPILED_PAD_MULTIPLE if compiles_shapes() else PAD_MULTIPLE
 
@@ -143,7 +143,7 @@ def score_lists(
     """Score each context's own candidates.
 
     Args:
-      ranker: network of the ranker, with any head.
+      ranker: the ranker's network; it may have any head.
       contexts: token ids of the contexts.
       pool: token ids of the candidates of all contexts.
       candidates: for each context, the indices of its candidates in the pool. Each context must

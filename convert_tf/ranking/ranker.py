@@ -41,8 +41,8 @@ class EncoderRanker(TextRanker):
 
     Attributes:
       settings: facts for the ranker's row in a report, a dict of JSON values.
-      logit_scale: factor that turns scores into logits. It is the `--scale_end` with which the
-        released encoders were trained.
+      logit_scale: factor that turns scores into logits. It equals the `--scale_end` that the
+        released encoders were trained with.
 
     Example:
       ranker = EncoderRanker(SentenceEncoder("convert_small"))
@@ -123,8 +123,8 @@ def open_vectors(
         to vectors, such as the Universal Sentence Encoder; the folder of a Hugging Face BERT; or a
         run of `convert-tf pretrain`.
       signature: signature for both contexts and candidates, or `signature:output` for an output
-        that is not named `default`. None uses separate signatures for contexts and responses, or
-        the model's only signature.
+        that is not named `default`. If None, separate signatures for contexts and responses are
+        used, or the model's only signature.
       keeps_newest: see `open_encoder`.
 
     Returns:
@@ -241,8 +241,8 @@ class Ranker(TextRanker):
         """Score each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
 
         Raises:
-          ValueError: if `scores` would raise it, or if there is not one list of candidates for each
-            context.
+          ValueError: for the same reasons as in `scores`, or if there is not one list of candidates
+            for each context.
         """
         turns, given = checked_contexts(contexts), list(candidate_lists)
         if len(given) != len(turns):

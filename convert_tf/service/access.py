@@ -10,7 +10,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
-# Paths that need no key. They only show that the service is running, and how to use it.
+# Paths that need no key. Their answers only say that the service is running, and how to use it.
 OPEN_PATHS = frozenset({"/health", "/docs", "/docs/oauth2-redirect", "/redoc", "/openapi.json"})
 ID_HEADER = b"x-request-id"
 _ID = re.compile(rb"[A-Za-z0-9._:-]{1,128}")
@@ -20,7 +20,7 @@ Headers = Iterable[tuple[bytes, bytes]]
 
 
 def api_keys(path: str) -> tuple[str, ...]:
-    """Read API keys from a file, one per line. Empty lines and lines with `#` are ignored.
+    """Read API keys from a file, one per line. Empty lines and `#` comment lines are ignored.
 
     Raises:
       ValueError: if the file cannot be read, contains no key, or contains a key that cannot be sent
@@ -52,8 +52,8 @@ def has_key(headers: Headers, keys: Sequence[str]) -> bool:
     """Return whether the header `Authorization: Bearer KEY` contains one of the keys."""
     given = dict(headers).get(b"authorization", b"")
     scheme, _, key = given.partition(b" ")
-    # So that times reveal nothing, all keys are compared, each in a time that does not depend on
-    # where the keys differ.
+    # All keys are compared, and the time of a comparison does not depend on where two keys differ.
+    # So response times reveal nothing about the keys.
     matches = [hmac.compare_digest(key.strip(), allowed.encode()) for allowed in keys]
     return scheme.lower() == b"bearer" and any(matches)
 

@@ -27,7 +27,7 @@ from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middlewa
 _MAX_RESULTS, _MAX_RESULT_CHARACTERS = 100_000, 16 * 2**20  # limits for the answer to a request
 _MAX_EXPLAINED_WORDS = 2_000  # maximum number of words to explain per request
 
-Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts, at most as many as the limit")]
+Texts = Annotated[list[StrictStr], Field(description="UTF-8 texts; their number is limited")]
 Turns = Annotated[
     list[StrictStr | list[StrictStr]],
     Field(
@@ -91,8 +91,8 @@ class EmbeddingsRequest(_Request, extra="ignore"):
         Count | None,
         Field(
             description=(
-                "number of dimensions: that of the model's vectors, or at most that of its "
-                "similarity vectors, of which the first dimensions are then returned"
+                "number of dimensions of the returned vectors. If it is smaller than that of the "
+                "model's vectors, the first dimensions of the similarity vectors are returned"
             )
         ),
     ] = None
@@ -160,7 +160,7 @@ def opened_model(
       path: path of the encoder. If it equals `intents`, the file is opened only once.
       intents: path of the classifier, or None.
       name: name of the encoder, as in `Model`.
-      compute_dtype: number format for computing, as in `SentenceEncoder`.
+      compute_dtype: number format in which the encoder computes, as in `SentenceEncoder`.
       max_texts: number of encodings that the classifier keeps, as in `served_classifier`.
 
     Raises:
@@ -222,7 +222,8 @@ def make_application(
         api_keys=api_keys,
         on_access=on_access,
     )
-    # This is only for `/docs`. The middleware checks the key before it reads the body.
+    # This entry only describes the key in `/docs`. The middleware checks the key of a request
+    # before it reads the body.
     keys: dict[str, Any] = {"dependencies": [Security(HTTPBearer(auto_error=False))]}
     guarded = keys if api_keys else {}
     for path in ("encode", "rank", "classify"):
@@ -284,11 +285,11 @@ class _Service:
         return await _answer(_ranked, contexts, responses, request.responses, top_k)
 
     async def classify(self, request: ClassifyRequest) -> Response:
-        """Return the intent of each text and the confidence, or null for an empty text.
+        """Return the intent of each text and its confidence. The intent of an empty text is null.
 
-        The answer for an out-of-scope text is the classifier's label for such texts, by default
-        `"oos"`. If the service was started with `--english_only`, the answer for a text in another
-        language is null, with the `language` of the text.
+        The intent of an out-of-scope text is the classifier's label for such texts, by default
+        `"oos"`. If the service was started with `--english_only`, a text in another language gets
+        the intent null and its `language`.
         """
         if self._classifier is None:
             raise RefusedError(
@@ -304,8 +305,8 @@ class _Service:
                     "A classifier that allows several intents per text cannot explain its answers. "
                     "Omit explain.",
                 )
-            # To explain a text, the text without a word is encoded for each word, up to the limit
-            # in `Predictor.explain`.
+            # To explain a text, the service encodes it once without each of its words, up to the
+            # limit in `Predictor.explain`.
             words = sum(len(text.split()) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
             given = []
@@ -320,7 +321,7 @@ class _Service:
         """Return vectors of length 1, for clients of OpenAI's interface.
 
         By default, the vectors are of the kind `sentence`. If a request asks for fewer `dimensions`
-        and the model has similarity vectors, the answer contains the first dimensions of these.
+        and the model has similarity vectors, the answer contains their first dimensions.
         """
         self._check_name(request.model)
         texts = [request.input] if isinstance(request.input, str) else request.input

@@ -1,4 +1,4 @@
-"""Compute requests that arrive at the same time in one batch, within limits."""
+"""Compute the results for simultaneous requests in one batch, within limits."""
 
 import asyncio
 import dataclasses
@@ -21,8 +21,8 @@ class Limits(Config):
       max_texts: Maximum number of texts per request.
       max_characters: Maximum length of a text, in characters.
       max_bytes: Maximum size of a request, in bytes.
-      max_queue: Maximum number of texts that may wait. Requests beyond this are refused with status
-        503.
+      max_queue: Maximum number of texts that may wait. A request that would exceed this number is
+        refused with status 503.
       batch_size: Maximum number of texts to compute in one batch.
     """
 
@@ -163,7 +163,7 @@ class Batcher:
         self._on_batch(what, len(items), time.perf_counter() - started)
 
     def _next_jobs(self) -> list[_Job]:
-        """Take the oldest job from the queue, and jobs for the same function that fit the batch."""
+        """Take the oldest job, and other jobs for the same function that fit into the batch."""
         taken: list[_Job] = []
         left: list[_Job] = []
         size = 0
@@ -182,5 +182,5 @@ class Batcher:
 
 def _not_running() -> BusyError:
     return BusyError(
-        "The service is starting or stopping, so it computes nothing. Try again in a second."
+        "The service is starting or stopping, so it cannot answer now. Try again in a second."
     )

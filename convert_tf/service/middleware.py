@@ -1,4 +1,4 @@
-"""Middleware for each request: ids, keys, counts, limits of size and time, and errors."""
+"""Middleware for all requests: ids, API keys, counts, limits on size and time, and errors."""
 
 import asyncio
 import json
@@ -122,10 +122,10 @@ class Counters:
             return kind(f"convert_tf_{name}", text, labels, registry=self.registry)
 
         self._requests = metric(Counter, "requests", "Answered requests.", ["path", "status"])
-        self._times = metric(Histogram, "request_seconds", "Seconds of requests.", ["path"])
+        self._times = metric(Histogram, "request_seconds", "Duration of requests.", ["path"])
         self._batches = metric(Counter, "batches", "Batches that the model computed.", ["kind"])
         self._texts = metric(Counter, "texts", "Texts that the model computed.", ["kind"])
-        self._model_seconds = metric(Counter, "model_seconds", "Seconds of the model.")
+        self._model_seconds = metric(Counter, "model_seconds", "Computing time of the model.")
         metric(Gauge, "queued_texts", "Waiting texts.").set_function(queued)
 
     def request(self, path: str, status: int, seconds: float) -> None:
@@ -153,8 +153,8 @@ class Middleware:
       api_keys: API keys, one of which each request must send. If there are none, requests need no
         key.
       on_access: function that is called after each request with a dict, or None. The dict has `id`,
-        `client`, `method`, `path`, `status`, `seconds`, and the numbers of bytes in the bodies of
-        request and answer, `received` and `sent`.
+        `client`, `method`, `path`, `status` and `seconds`. `received` and `sent` are the numbers of
+        bytes in the bodies of the request and of the answer.
     """
 
     def __init__(

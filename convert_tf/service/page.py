@@ -8,7 +8,7 @@ from convert_tf.checkpoints.released import URL_VARIABLE, release_file
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
 
 BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
-# The files of a release never change, so a new version of the page needs a new number.
+# The files of a release never change, so a new version of the page needs a new number in its name.
 PAGE_ARCHIVE = f"page-2{ARCHIVE_SUFFIX}"
 _FILES = (
     "index.html", "style.css", "main.js", "worker.js", "arithmetic.js", "assets.json",
@@ -24,7 +24,8 @@ def missing_files(folder: Path) -> list[str]:
 def page_folder() -> Path:
     """Return the folder of the page.
 
-    This is a folder in this clone if the page was built here, and otherwise the downloaded release.
+    If `make web` has built the page in this clone, the folder is `web/dist`. Otherwise, the page of
+    the release is downloaded and its folder is returned.
 
     Raises:
       ValueError: if the page was not built and cannot be downloaded.
@@ -51,7 +52,8 @@ class _Handler(SimpleHTTPRequestHandler):
     }
 
     def end_headers(self) -> None:
-        # The page requests large files with a checksum of their content in the URL.
+        # The page requests large files with a checksum of their content in the URL, so browsers may
+        # keep these files.
         is_dated = ".gz?v=" in self.path
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()

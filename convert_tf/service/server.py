@@ -17,12 +17,13 @@ import uvicorn
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 # Number of seconds for which an idle connection stays open. Clients close idle connections after
-# 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection first,
-# a request could be lost.
+# 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection before
+# the client did, it could lose a request that the client is sending.
 _KEEP_ALIVE = 75
-_FOR_HEAD = 10.0  # number of seconds in which a client must send the head of a request
-_TO_END = 5.0  # number of seconds for a body that is being sent when the service stops
-# Number of seconds to finish open requests when the service stops. The files in deploy/ allow more.
+_FOR_HEAD = 10.0  # number of seconds that a client has to send the head of a request
+_TO_END = 5.0  # number of seconds that a client has to finish a body when the service stops
+# Number of seconds to finish open requests when the service stops. The files in deploy/ give the
+# service more time than this.
 GRACE = 45
 _MOST_CONNECTIONS = 1000
 # asyncio accepts up to this many connections at once before the server can close any of them.
@@ -168,7 +169,7 @@ def make_server(application: Any, **options: Any) -> Server:
 
 
 def _most_connections() -> int:
-    """Return the maximum number of connections, which leaves some open files for other purposes."""
+    """Return the maximum number of connections that leaves enough file descriptors for files."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if files == resource.RLIM_INFINITY:
         return _MOST_CONNECTIONS

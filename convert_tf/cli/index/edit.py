@@ -5,8 +5,8 @@ convert-tf index edit --cache cache/ --add new.txt --remove old.txt
 convert-tf index edit --cache cache/ --input candidates.txt
 ```
 
-With `--input`, the candidates in this file replace all candidates, as if the index were built
-again. A search that runs at the same time finds the old candidates.
+With `--input`, the candidates in the input file replace all candidates in the index, as if it were
+built again. A search that runs at the same time finds the old candidates.
 
 `--encoder` and `--kind` must be the same as when the index was built.
 

@@ -113,7 +113,7 @@ def _described(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _earlier_groups(path: str) -> list[dict[str, Any]]:
-    """Return the groups of an earlier result, with the labels that people gave them.
+    """Return the groups of an earlier result, with the labels that people gave to the groups.
 
     Args:
       path: the earlier `groups.csv`. A group gets the most common label of its central messages in
@@ -160,17 +160,18 @@ def _is_group(row: Any) -> bool:
 
 
 def check_corrected(path: str, encoders: Sequence[EncoderIdentity]) -> None:
-    """Raise an error for a table of groups from another encoder whose labels were not corrected.
+    """Raise an error for groups made with another encoder, unless their labels were corrected.
 
     Encoders count as the same if their weights and vocabularies are equal. An `.onnx` file counts
-    as the module from which it was exported.
+    as the module that it was exported from.
 
     Args:
-      path: a file of examples.
+      path: a file of examples, which may be a table of groups from `intent discover`.
       encoders: the encoders to train with.
 
     Raises:
-      ValueError: if the file is such a table.
+      ValueError: if the file is a table of groups that were made with other encoders, and nobody
+        has corrected the labels.
     """
     file = f"{path}{_DESCRIPTION_SUFFIX}"
     if not _is_description(file):

@@ -11,8 +11,8 @@ command writes `evaluation.json` and `confusions.png` to `--output`. Classifiers
 several intents per text are evaluated by F1.
 
 For checks in CI, the exit status is 1 if a measure is below `--at_least`, or if the classifier is
-significantly worse than `--against` (exact McNemar test, p < 0.05). The report is written in any
-case.
+significantly worse than `--against` (exact McNemar test, p < 0.05). The report is written even if a
+check fails.
 
 Flags:
   against: An earlier classifier, or its evaluation.json on the same --data. Fail if --model is
@@ -80,7 +80,7 @@ def run(values: Any) -> None:
     check_read(
         values,
         {
-            "with a model of several intents": ["precision", "untrained"] if has_several else (),
+            "with several intents per text": ["precision", "untrained"] if has_several else (),
             "without --output": () if values.output else ["overwrite"],
         },
     )

@@ -1,4 +1,4 @@
-"""Report the messages of a period, and what has changed since an earlier period.
+"""Report on the messages from a period, and on changes since an earlier period.
 
 ```
 convert-tf intent monitor --model model/ --input week2.txt --output week2.json --since week1.json

@@ -174,7 +174,7 @@ def _read_model(values: Any) -> Any:
 
 
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
-    """Return the examples of `--data`, and those of `--model` after `--remove` and `--rename`.
+    """Return the examples of `--data`, and of `--model` after `--remove` and `--rename`.
 
     If a text has different labels in `--data` and in `--model`, the label in `--data` is used.
     """
