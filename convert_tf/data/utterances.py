@@ -184,7 +184,7 @@ class UtteranceDraws:
           positions: int64 `[pairs]`, positions in the endless order of pairs.
 
         Returns:
-          int64 `[pairs, per_pair]`, numbers of texts.
+          int64 `[pairs, per_pair]`, the indices of the drawn texts in `examples`.
         """
         drawn = self.per_pair // 2 if self.in_pairs else self.per_pair
         places = positions[:, None] * drawn + np.arange(drawn)

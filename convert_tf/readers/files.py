@@ -97,7 +97,7 @@ class TableFile(InputFile):
 
 
 class _Skipping:
-    # Every line of a dump enters this context manager. A context manager made with contextlib would
+    # This context manager is entered once for every line of a dump. One made with contextlib would
     # take five times as long.
     def __init__(self, file: TableFile) -> None:
         self._file = file
@@ -125,7 +125,8 @@ def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
 
     Args:
       pieces: the decompressed bytes of the file, in pieces of any size.
-      file: the file. It counts the lines and limits their length.
+      file: the file that the lines come from. Its `lines` is updated, and its `max_line_bytes`
+        limits the length of a line.
     """
     rest: list[bytes] = []  # pieces of the current, incomplete line
     rest_bytes = 0
