@@ -65,8 +65,9 @@ def discover_intents(
         classifier's encodings are then used.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`. Messages that
         the classifier answers confidently are left out. If None, all messages are grouped.
-      num_groups: number of groups. If None, the number is chosen automatically. If the classifier
-        keeps its examples, groups then scatter about as much as the classifier's intents.
+      num_groups: number of groups. If None, the number is chosen automatically. With a classifier
+        that keeps its examples, the variance within the groups is then about the same as within
+        the classifier's intents.
       min_size: minimum number of messages in a group. Messages in smaller groups are leftovers.
       min_confidence: minimum probability of a confident answer.
       mask: whether to mask numbers and e-mail addresses before anything else.

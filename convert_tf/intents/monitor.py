@@ -148,7 +148,8 @@ def _check_report(report: Any) -> None:
     def check(is_right: bool, message: str) -> None:
         if not is_right:
             raise ValueError(
-                f"The earlier report {message}. Pass an unedited report from intent monitor."
+                f"The earlier report {message}. Pass an unedited report from `convert-tf intent "
+                "monitor`."
             )
 
     def is_number(value: Any) -> bool:

@@ -184,8 +184,8 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
         step = int(values.pop("step"))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(
-            f"The training state {path} is damaged: {error}. Remove the folder that contains it to "
-            "resume from the checkpoint before it."
+            f"The training state {path} is damaged: {error}. Remove the folder that contains this "
+            "file to resume from the previous checkpoint."
         ) from error
     for kind, variables in _state(model).items():
         saved = [values[name] for name in values if name.startswith(f"{kind}_")]

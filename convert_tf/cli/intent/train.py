@@ -309,6 +309,6 @@ def _check_paths(values: Any) -> None:
     files = [encoder for encoder in encoders if not os.path.isdir(encoder)]
     if serving and files:
         raise ValueError(
-            f"--serving_module needs the folder of a module. Received: --encoder {files[0]}. "
-            "Train with a module's folder, or omit --serving_module."
+            "--serving_module requires the folder of a module as --encoder. Received: --encoder "
+            f"{files[0]}. Pass the folder of a module as --encoder, or omit --serving_module."
         )
