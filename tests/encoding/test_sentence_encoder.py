@@ -133,7 +133,7 @@ def test_further_signatures_of_a_module():
 
 
 def test_an_encoder_of_an_earlier_version_says_how_to_get_r():
-    with pytest.raises(ValueError, match=r"reduced.*only .* Export its run or module again"):
+    with pytest.raises(ValueError, match=r"reduced.*only .* Export the run or module again"):
         SentenceEncoder(Stub()).encode_reduced(["a"])
     stub = Stub(outputs=["reduced"])
     np.testing.assert_array_equal(SentenceEncoder(stub).encode_reduced(["a"]), expected("a"))
@@ -285,7 +285,7 @@ def test_signatures_with_other_arguments(tmp_path):
     tf.saved_model.save(module, str(tmp_path / "two"), signatures={"default": module.two})
     with pytest.raises(
         ValueError,
-        match=r"of default, reduced, encode_context, .*, encode_similarity\. .* with none",
+        match=r"outputs default, reduced, encode_context, .*, encode_similarity\. .* with none",
     ):
         SentenceEncoder(tmp_path / "two")
     signatures = {
