@@ -165,7 +165,7 @@ def test_negatives_of_other_token_ids_are_refused(tmp_path, mined, changes, mess
 
 
 def test_damaged_or_too_few_negatives_are_refused(tmp_path, mined):
-    with pytest.raises(ValueError, match="negatives_per_pair 5"):
+    with pytest.raises(ValueError, match="negatives_per_pair is 5"):
         opened(write_negatives(tmp_path, mined), per_pair=5)
     mined[20, 0] = 50
     negatives = opened(write_negatives(tmp_path, mined))

@@ -38,7 +38,7 @@ def examples(tmp_path_factory):
     assert ids.holds == "triplets"
     with pytest.raises(ValueError, match="--triplets"):
         ids.open("train", max_tokens=9)
-    with pytest.raises(ValueError, match="holds pairs"):
+    with pytest.raises(ValueError, match="token ids of pairs"):
         ArrayFolder(corpus.arrays).open("train", max_tokens=9, holds="triplets")
     return ids.open("train", max_tokens=60, holds="triplets"), corpus
 

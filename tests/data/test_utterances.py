@@ -165,7 +165,7 @@ def test_columns_say_what_texts_are(utterances):
 def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
     with pytest.raises(ValueError, match=r"token ids of single texts; .* --utterances"):
         ArrayFolder(folder).open("train", max_tokens=7)
-    with pytest.raises(ValueError, match="holds pairs"):
+    with pytest.raises(ValueError, match="token ids of pairs"):
         ArrayFolder(corpus.arrays).open("train", max_tokens=7, holds="utterances")
 
 

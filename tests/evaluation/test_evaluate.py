@@ -144,7 +144,7 @@ def test_options_change_what_is_scored(paths):
         ({"split": "nowhere"}, "of the split nowhere"),
         ({"split": "dev"}, "no records of the split dev"),
         ({"max_examples": 99}, "too few examples for a block"),
-        ({"ks": (101,)}, r"candidates, 100. Received: k \[101\]"),
+        ({"ks": (101,)}, r"to 100, the number of candidates\. Received: k \[101\]"),
         ({"ks": ()}, "k must be from 1"),
         ({"model": "nowhere"}, "'nowhere' is neither a file"),
     ],
@@ -328,7 +328,7 @@ def test_flags_that_do_not_fit(arguments, message):
 def test_errors_of_given_candidates(given, tmp_path):
     arguments = ("--baselines=tfidf", f"--train_data={given}")
     message = error_line("evaluate", f"--candidates={given}", "--k=4", *arguments)
-    assert "candidates, 3. Received: k [4]." in message
+    assert "to 3, the number of candidates. Received: k [4]." in message
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps(GIVEN[0]) + '\n{"context": "x"}\n')
     message = error_line("evaluate", f"--candidates={bad}", *arguments)

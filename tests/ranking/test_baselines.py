@@ -305,5 +305,5 @@ def test_one_epoch_of_adagrad(fit):
 
 def test_map_needs_enough_examples():
     x = np.ones((499, 3))
-    with pytest.raises(ValueError, match=r"needs 500 training examples.*Received: 499"):
+    with pytest.raises(ValueError, match=r"needs at least 500 training examples.*Received: 499"):
         fit_mapping(x, x)

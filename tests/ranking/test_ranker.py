@@ -76,7 +76,7 @@ def test_nothing_to_rank_and_candidates_of_each_context(folders, form):
         assert [row.shape for row in own] == [(len(each),) for each in lists]
     assert own[1] == pytest.approx(ranker.scores(["hello"], ["fine", "no"])[0], abs=1e-5)
     assert ranker.candidate_scores([], []) == []
-    with pytest.raises(ValueError, match="Received: 1 for 2 contexts"):
+    with pytest.raises(ValueError, match="Received: 1 lists for 2 contexts"):
         ranker.candidate_scores(["a", "b"], [["x"]])
     with pytest.raises(ValueError, match=r"Received: 'x'\. Pass"):
         ranker.candidate_scores(["a"], "x")

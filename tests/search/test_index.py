@@ -223,7 +223,7 @@ def test_batches_texts_and_facts(tmp_path):
         (["nan"], {}, "too large for float32"),
         (["nan"], {"dtype": "int8"}, "too large for int8"),
         (["large"], {"dtype": "float16"}, "too large for float16"),
-        (["a", "flat"], {"batch_size": 1}, r"each of 1 texts\. Received: shape \(24,\)"),
+        (["a", "flat"], {"batch_size": 1}, r"for each of 1 texts, .*\. Received: shape \(24,\)"),
     ],
 )
 def test_errors_leave_nothing(tmp_path, texts, options, message):
@@ -321,7 +321,7 @@ DAMAGES = {
 def test_damaged_caches(tmp_path, damage):
     make_cache(tmp_path / "cache", dtype="int8")
     DAMAGES[damage](tmp_path / "cache")
-    with pytest.raises(ValueError, match=r"convert-tf index build|create the pickle again"):
+    with pytest.raises(ValueError, match=r"convert-tf index build|create it again"):
         CandidateCache(tmp_path / "cache")
 
 
