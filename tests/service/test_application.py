@@ -126,7 +126,7 @@ def test_encode_with_earlier_turns():
     expected = encoder.encode_contexts(contexts, extra)
     np.testing.assert_allclose(reply.json()["vectors"], expected, atol=1e-6)
     assert not np.allclose(plain.json()["vectors"], expected)
-    assert few.status_code == 422 and "2 texts and 1 extra_contexts" in few.text
+    assert few.status_code == 422 and "2 texts but 1 extra_contexts" in few.text
 
 
 def test_classify(client, classifier):
@@ -214,7 +214,7 @@ def test_embeddings_of_a_real_client(client, encoder):
             own.models.retrieve("text-embedding-3-small")
         with pytest.raises(openai.NotFoundError, match="has the model 'letters'"):
             own.embeddings.create(model="text-embedding-3-small", input="card")
-        with pytest.raises(openai.BadRequestError, match="vectors have 32 numbers"):
+        with pytest.raises(openai.BadRequestError, match="vectors have 32 dimensions"):
             own.embeddings.create(model="letters", input="card", dimensions=7)
 
 
@@ -236,7 +236,7 @@ def test_the_client_of_the_page(encoder):
         ("encode", {"texts": ["a"] * 40 + ["b" * 200_000]}, 413, "at most 100,000 are"),
         ("encode", {"texts": "a"}, 422, "body.texts"),
         ("encode", {"texts": [1]}, 422, "body.texts.0"),
-        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "one of sentence, context"),
+        ("encode", {"texts": ["a"], "kind": "similarity"}, 422, "kinds: sentence, context"),
         ("encode", {"texts": ["a"], "txts": []}, 422, "body.txts"),
         ("encode", {"texts": ["a"], "extra_contexts": [""]}, 422, "do not include earlier turns"),
         ("rank", {"contexts": ["a"], "responses": []}, 422, "body.responses"),
@@ -245,7 +245,7 @@ def test_the_client_of_the_page(encoder):
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),
         ("classify", {"texts": ["a " * 499] * 5, "explain": True}, 413, "2,495 words to explain"),
         ("v1/embeddings", {"model": "letters", "input": [[1, 2]]}, 422,
-         "body.input: token ids of another vocabulary"),
+         "body.input: these are token ids of another vocabulary"),
         ("encode", b'{"texts": [', 400, "not valid JSON: Expecting value at character 11"),
         ("encode", b'{"texts": ["\xff"]}', 400, "JSON in UTF-8"),
         ("nowhere", {}, 404, "has no POST /nowhere"),
