@@ -104,7 +104,7 @@ def test_a_deeper_model_starts_from_a_module(tiny_modules):
 def test_a_table_of_other_bits_is_refused(folders, own, name):
     folder = folders[name]
     encoder = DualEncoder(dataclasses.replace(load_config(folder), embedding_bits=own))
-    with pytest.raises(runs.CheckpointError, match="number of bits in embedding_bits"):
+    with pytest.raises(runs.CheckpointError, match="different embedding_bits"):
         runs.load_initial_weights(encoder, folder)
 
 

@@ -250,7 +250,7 @@ def test_a_cache_that_cannot_be_written_is_named(local_module, tmp_path, monkeyp
 def test_a_full_disk_leaves_nothing_in_the_cache(local_module, nowhere):
     with (
         room_for(20_000),
-        pytest.raises(ModuleNameError, match=r"as ONNX.*Cannot write.*too large"),
+        pytest.raises(ModuleNameError, match=r"to ONNX.*Cannot write.*too large"),
     ):
         module_path("convert.onnx")
     assert not [*(nowhere / "cache").rglob("*.onnx")]

@@ -40,7 +40,7 @@ def test_shares_of_sources_that_cannot_be_are_refused(corpus, tmp_path):
     with pytest.raises(ValueError, match=r"need token ids.*tokenize"):
         run(corpus.records, tmp_path / "run", vocabulary=corpus.vocabulary,
             source_shares=("forum=0",))  # fmt: skip
-    with pytest.raises(ValueError, match=r"at least 30 examples, .* leave 20\. Raise"):
+    with pytest.raises(ValueError, match=r"at least 30 examples, .* leaves 20\. Raise"):
         run(corpus.arrays, tmp_path / "run", batch_size=30, source_shares=("forum=0", "chat=0.0"))
     for wrong in ("forum", "=0.2", "forum=2", "forum=-1", "forum=x"):
         with pytest.raises(ValueError, match=r"numbers from 0 to 1, like forum=0\.5"):
