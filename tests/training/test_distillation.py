@@ -163,7 +163,7 @@ def test_examples_beyond_the_wanted_ones_have_zeros(corpus, tmp_path):
     assert np.linalg.norm(columns["teacher_context"], axis=1) == pytest.approx([1, 0], abs=1e-3)
     with pytest.raises(
         ValueError,
-        match=r"110 of the 210 training examples .* for 100 examples\. .* number 101\. Set --train_examples",
+        match=r"110 of the 210 .* for 100 examples\. .* number 101\. Set --train_examples",
     ):
         run(corpus.arrays, tmp_path / "run", teacher=output, distillation=1.0)
     run(corpus.arrays, tmp_path / "run", teacher=output, start_from_teacher=True)
