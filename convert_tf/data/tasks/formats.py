@@ -53,14 +53,14 @@ class TaskFormat(NamedTuple):
         the first example gets a problem.
         """
         usual = 0
-        for item in self.read(file):
+        for place, item in enumerate(self.read(file), start=1):
             if item.example and item.has_usual_number:
                 number = len(item.example.candidates)
                 usual = usual or number
                 if number != usual:
                     sentence = (
-                        f"The example has {number} candidates, but the examples before it have "
-                        f"{usual}."
+                        f"Example number {place} of the file has {number} candidates, but the "
+                        f"examples before it have {usual}."
                     )
                     item = item._replace(problem=Problem("other_number_of_candidates", sentence))
             yield item

@@ -238,6 +238,10 @@ WRONG = {
         "Example 101: its answer X is not among its 4 candidates",
     ),
     "dstc7, a candidate is missing": (task_files.dstc7(FEWER), "3 candidates, .* have 4"),
+    "dstc7 in one line, a candidate is missing": (
+        [json.dumps(FEWER)],
+        "file.txt:1: Example number 2 of the file has 3 candidates",
+    ),
     "dstc7, no messages": (
         task_files.dstc7([ITEMS[0], {"example-id": 7, "options-for-next": []}]),
         "no 'messages-so-far'",
