@@ -150,7 +150,7 @@ def test_networks_of_history_alone_are_trained(corpus, tmp_path):
     for path, value in before.items():
         if "embedding" not in path:  # the table is rounded in a module
             np.testing.assert_allclose(found[path], value, atol=1e-6, err_msg=path)
-    with pytest.raises(ValueError, match=r"an encoder with 4 blocks\. Received: .* with 1 blocks"):
+    with pytest.raises(ValueError, match=r"an encoder with 4 blocks\. Received: .* has 1 blocks"):
         deeper = dataclasses.replace(MODEL, max_relative_attention=(3,) * 4)
         run(corpus.arrays, tmp_path / "deeper", model=deeper, **options)
     assert not (tmp_path / "deeper").exists()
