@@ -103,11 +103,12 @@ class TfIdfRanker(TextRanker):
 class Bm25Ranker(TfIdfRanker):
     """A ranker that scores by the dot product of BM25 vectors of context and response.
 
-    For a word with weight w in a text of length l (the sum of the weights in the text), the
-    component is ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w + k1 · (1 − b + b · l / mean
-    length)). As in PolyAI's code, the weights are TF-IDF weights instead of counts, and words in
-    more than half of the documents lower the score. Words that do not occur in the fitted texts are
-    ignored.
+    A vector has one component per word. For a word with weight w in a text of length l (the sum of
+    the weights in the text), the component is ln((N − n + 0.5) / (n + 0.5)) · w · (k1 + 1) / (w +
+    k1 · (1 − b + b · l / mean length)). N is the number of fitted documents, and n the number of
+    documents that contain the word. As in PolyAI's code, the weights are TF-IDF weights instead of
+    counts, and words in more than half of the documents lower the score. Words that do not occur in
+    the fitted texts are ignored.
 
     Args:
       *args, **kwargs: arguments of `TfIdfRanker`.

@@ -89,9 +89,10 @@ class CheckpointBackend(OpenedFromPath):
             return np.asarray(self._encoder.predict_on_batch(packed)[name], np.float32)
 
     def _packed(self, columns: Columns, keeps_newest: bool) -> dict[str, Any]:
-        """Return the inputs of the network, for all of its outputs.
+        """Return the inputs of the network.
 
-        The network always computes all outputs, although only one is used.
+        They include the inputs for outputs that are not used, because the network always computes
+        all outputs.
         """
         limit = self.config.max_tokens
         texts = [text for column in columns for text in column]

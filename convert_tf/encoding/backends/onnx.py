@@ -384,8 +384,8 @@ def encode_pieces(
 ) -> np.ndarray:
     """Encode a few texts at a time, sorted by the number of tokens.
 
-    Texts with equal numbers of tokens need no padding and no shared rows. The texts that are passed
-    are already sorted by bytes, but the number of bytes is only an estimate of the number of
+    If texts have the same number of tokens, each can have its own row without padding. Callers
+    already sort the texts by their length in bytes, but this is only an estimate of the number of
     tokens.
 
     Args:
