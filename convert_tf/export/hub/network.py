@@ -206,8 +206,8 @@ def _reduce(reduction: SqrtNReduction, x: Any, layout: _Layout) -> Any:
     return tf.where(layout.lengths[:, None] > 0, pooled, tf.zeros([], dtype))
 
 
-# Upper and lower limits on the number of tokens in a batch. The lower limit keeps a handful of short
-# texts from being split into several batches.
+# Upper and lower limits on the number of tokens in a batch. The lower limit keeps a few short texts
+# from being split into several batches.
 BATCH_TOKENS = 2048
 _FEWEST_TOKENS = 256
 # Number of batches to compute at once: while one batch runs small ops, another multiplies matrices.
