@@ -313,7 +313,7 @@ def labels_of_one_kind(labels: np.ndarray) -> np.ndarray:
     """
     if labels.dtype.kind == "f" and np.any(labels % 1):
         raise ValueError(
-            f"Labels must name intents. Received: fractional numbers such as {labels[0]}. Convert "
+            f"Labels must name intents. Received: continuous values such as {labels[0]}. Convert "
             "them to strings if each number is an intent."
         )
     if labels.dtype != object:
