@@ -14,7 +14,7 @@ file instead, to measure by. The triplets come from four places:
 - labelled requests, whose meaning a rule turns round: a word becomes its antonym
   (`command_opposites.tsv`, `antonyms.tsv`), a negation is added or removed, two places change
   sides, a number or a day becomes another one. The paraphrase is another text of the same label
-    that keeps the word. Without one, it is the text in other words (`reordered`, `framed`);
+  that keeps the word. Without one, it is the text in other words (`reordered`, `framed`);
 - statements about an adjective in all files: "The soup is not cold" is a paraphrase of "The soup is
   hot", and "The soup is cold" and "The soup is not hot" are opposites (`double_negations`).
 
@@ -80,17 +80,20 @@ _STATEMENT = re.compile(
     r"\b(is|are|was|were|has|have|will|can|does|did|should)\b(?! not|n't)",
     re.IGNORECASE,
 )
+# A statement that ends with an adjective, or has one before a comma.
 _DESCRIPTION = re.compile(
-    r"\b(?P<verb>is|are|was|were|am|be|been|(?:it|that|he|she|there)'s|(?:you|we|they)'re|i'm)"
-    r"(?P<negation> not|n't)?(?P<degree> (?:very|so|really|too|quite|pretty))? (?P<word>[a-z]+)\b",
+    r"\b(?P<verb>is|are|was|were|i am|(?:it|that|he|she|there)'s|(?:you|we|they)'re|i'm)"
+    r"(?P<negation> not|n't)? (?P<word>[a-z]+)(?=\s*(?:[.,;!]|$))",
     re.IGNORECASE,
 )
+_QUESTION = re.compile(r"\?|^(?:wh\w+|how|is|are|was|were|do|does|did|can|could)\b", re.IGNORECASE)
 # Antonyms of Open English WordNet that are not opposite descriptions, or seldom are.
 _NOT_DESCRIBING = {
     "off", "on", "in", "out", "up", "down", "all", "some", "no", "any", "many", "few", "much",
     "little", "more", "less", "most", "least", "first", "last", "like", "unlike", "black", "white",
     "one", "moving", "standing", "running", "male", "female", "seated", "front", "back", "top",
-    "bottom", "own", "big",
+    "bottom", "own", "big", "just", "still", "even", "used", "made", "found", "born", "speaking",
+    "right", "left", "present", "well", "home", "near", "outside", "far", "center", "fine",
 }  # fmt: skip
 _DESCRIPTION_LENGTHS = range(3, 15)  # words of a statement with a double negation
 _VERBS = frozenset({
@@ -282,37 +285,42 @@ def of_requests(folder: Path, requests: Requests, rng: random.Random) -> Iterato
         yield from _of_label(source, sorted({*texts}), opposites, rng)
 
 
-def double_negations(folder: Path, utterances: str, rng: random.Random) -> Iterator[Triplet]:
+def double_negations(
+    folder: Path, utterances: str, judged: set[str], rng: random.Random
+) -> Iterator[Triplet]:
     """Negate the antonym of an adjective, and half of the time another of the four statements.
 
     The four statements are "X is A", "X is not A", "X is B" and "X is not B" for antonyms A and B.
+    "X is not B" is taken as a paraphrase of "X is A", although X may be neither A nor B. Questions,
+    texts with another negation and adjectives with several antonyms are left out, and so are texts
+    that judge encoders (`judged`).
     """
     antonyms_of = antonyms_of_adjectives(folder)
     for path in map(Path, sorted(glob.glob(utterances))):
+        name = path.name.split(".")[0]
         for row in rows_of(path):
             text = row["text"].strip()
-            if len(text.split()) not in _DESCRIPTION_LENGTHS:
+            is_judged = text in judged or (name in JUDGED_ON and is_left_out(row))
+            if is_judged or _NOT_COMMERCIAL.search(row.get("source", "")):
                 continue
-            for match in _DESCRIPTION.finditer(text):
-                if match["word"].lower() in antonyms_of:
-                    name = f"double_negation:{path.name.split('.')[0]}"
-                    yield _double_negation(text, match, antonyms_of, name, rng)
-                    break
+            if len(text.split()) not in _DESCRIPTION_LENGTHS or _QUESTION.search(text):
+                continue
+            match = _DESCRIPTION.search(text)
+            if match is None or len(antonyms_of.get(match["word"].lower(), ())) != 1:
+                continue
+            if _NEGATIVE.search(text[: match.start()]) or _NEGATIVE.search(text[match.end() :]):
+                continue
+            antonym = antonyms_of[match["word"].lower()][0]
+            yield _double_negation(text, match, antonym, f"double_negation:{name}", rng)
 
 
 def _double_negation(
-    text: str,
-    match: re.Match[str],
-    antonyms_of: dict[str, list[str]],
-    source: str,
-    rng: random.Random,
+    text: str, match: re.Match[str], antonym: str, source: str, rng: random.Random
 ) -> Triplet:
     word = match["word"]
-    antonym = rng.choice(antonyms_of[word.lower()])
-    degree = (match["degree"] or "") if rng.random() < 0.5 else ""
 
     def statement(is_negated: bool, adjective: str) -> str:
-        description = f"{match['verb']}{' not' if is_negated else ''}{degree} {adjective}"
+        description = f"{match['verb']}{' not' if is_negated else ''} {adjective}"
         return f"{text[: match.start()]}{description}{text[match.end() :]}"
 
     is_negated, adjective = bool(match["negation"]), word
@@ -424,7 +432,7 @@ def main(
         *of_pairs(place, rng),
         *of_minimal_pairs(place, requests, rng),
         *of_requests(place, requests, rng),
-        *double_negations(place, utterances, rng),
+        *double_negations(place, utterances, judged, rng),
     ):
         texts = tuple(text.strip().lower() for text in triplet[:3])
         is_usable = len({*texts}) == 3 and all(texts) and not judged & {*triplet[:3]}

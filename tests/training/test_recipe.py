@@ -292,8 +292,10 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
             for i in range(100)
         ]
         write(utterances / f"{name}.jsonl.zst", rows)
-    described = [f"box {i} is {word}" for i in range(20) for word in ("full", "not very full")]
-    write(utterances / "described.jsonl.zst", [{"text": text} for text in described])
+    described = [f"box {i} is {word}" for i in range(20) for word in ("full", "not full")]
+    rows = [{"text": text} for text in (*described, "is box 7 full?", "box 7 is full of no toys")]
+    rows.append({"text": "the forbidden box is full", "source": "quora"})
+    write(utterances / "described.jsonl.zst", rows)
 
     call(
         "opposites.sh", tmp_path / "work", contrasts, f"{utterances}/*.jsonl.zst", "tiny/1",
@@ -316,7 +318,8 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
         for row in triplets_of["triplets.jsonl.zst"]
         if row["source"] == "double_negation:described"
     ]
-    assert len(negated) >= 20
+    assert 20 <= len(negated) <= 40
+    assert "forbidden" not in str(triplets_of["triplets.jsonl.zst"])
     assert all(text == paraphrase != opposite for text, paraphrase, opposite in negated)
     rows = [json.loads(line) for line in zstandard.open(work / "texts.jsonl.zst", "rt")]
     assert {row["source"] for row in rows} == {*read, "triplets"}

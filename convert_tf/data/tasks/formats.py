@@ -52,8 +52,9 @@ class TaskFormat(NamedTuple):
         If all examples must have the same number of candidates, an example with another number than
         the first example gets a problem.
         """
-        usual = 0
-        for place, item in enumerate(self.read(file), start=1):
+        usual = place = 0
+        for item in self.read(file):
+            place += item.example is not None
             if item.example and item.has_usual_number:
                 number = len(item.example.candidates)
                 usual = usual or number

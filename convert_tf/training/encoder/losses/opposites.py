@@ -35,9 +35,9 @@ class Opposites(Loss):
 
     Triplet i has an anchor a_i, a paraphrase p_i and an opposite o_i. The loss of the triplet is
     −log softmax_i(scale · cos(v(a_i), v(c))) over the candidates c = p_1, …, p_n, o_1, …, o_n.
-    Candidates equal to the anchor or its paraphrase are not counted as wrong. With a teacher, v is
-    the mapped encoding that distillation trains (`EncoderObjective.similarity`). Without a teacher,
-    v is the reduced encoding r.
+    Candidates equal to the anchor or its paraphrase are not counted as wrong. With distillation, v
+    is the mapped encoding that it trains (`EncoderObjective.similarity`). Otherwise, v is the
+    reduced encoding r.
 
     The metric `opposites_accuracy` is the share of triplets in which the paraphrase is closer to
     the anchor than the opposite is.
