@@ -6,13 +6,14 @@ python benchmarks/descriptions.py --test banking77.test.csv --encoder hub_module
     --train banking77.train_5shot.csv
 ```
 
-The names of the intents serve as their descriptions. Each row is a classifier from
-`IntentClassifier.from_descriptions`, for each kind of encoding and head, with and without the word
-model. With `--train`, the examples in that file are added to the descriptions, and further rows use
-only the examples.
+The names of the intents serve as their descriptions. The script trains classifiers with
+`IntentClassifier.from_descriptions`: one for each combination of an encoding, a head, and whether
+the word model is used. Each row of its output is one classifier. With `--train`, the examples in
+that file are added to the descriptions, and further rows use only the examples.
 
 The rows called `nearest` pick the description with the highest cosine, without training. They also
-show how often the correct description is among the best few, as when an assistant chooses a tool.
+show how often the correct description is among the best few. An assistant that chooses among tools
+can offer those few to a language model.
 `--heads ""` prints only these rows.
 """
 

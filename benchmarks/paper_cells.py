@@ -9,7 +9,7 @@ FILES = (
     "train_self_original.txt", "valid_self_original.txt", "train.csv", "test.csv",
     "articles_train.txt", "articles_test.txt",
     "RC_2015", "toys_and_games.csv",
-    "banking77.train_10shot.csv", "banking77.valid.csv", "banking77.test.csv",
+    "banking77.train.csv", "banking77.train_10shot.csv", "banking77.test.csv",
     "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv",
 )  # fmt: skip
 _VOCAB = "hub_modules/convert_small/1/assets/vocab.txt"
@@ -25,6 +25,14 @@ MADE = {
     "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
     "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
     "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
+    "banking77.valid.csv": (
+        "python benchmarks/every_eighth.py --input banking77.train.csv "
+        "--without banking77.train_10shot.csv --output banking77.valid.csv",
+    ),
+    "banking77.rest.csv": (
+        "python benchmarks/every_eighth.py --input banking77.train.csv --others "
+        "--without banking77.valid.csv --output banking77.rest.csv",
+    ),
     "SUBWORDS.txt": ("vocabulary --input REDDIT --min_count 250 --output SUBWORDS.txt",),
     "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
     "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
@@ -118,9 +126,6 @@ _ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
 # ADADELTA would hardly change the weights in so few steps.
 _FEW_STEPS = "--optimizer adam --learning_rate {} --warmup_steps 5 "
 _FT = _FEW_STEPS.format("5e-5") + "--steps 100 --batch_size 32 --eval_every 25 --eval_examples 300 "
-_FT_MULTI = (
-    _FEW_STEPS.format("3e-4") + "--steps 24 --batch_size 16 --eval_every 24 --eval_examples 100 "
-)
 CELLS = (
     Cell(
         "ConveRT 3, Reddit: TF-IDF, BM25",
@@ -129,14 +134,14 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, Reddit: SIM and MAP on MiniLM",
-        _baselines("--data REDDIT", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        _baselines("--data REDDIT", "sim,map", 1000, " --vectors BERT --train_examples 9000"),
         paper={"MAP BERT": "24.0 (BERT-large)"},
     ),
     Cell(
         "ConveRT 3, Reddit: SIM and MAP on a universal encoder",
         (
             "python benchmarks/minilm.py --model universal --data REDDIT --baselines sim,map "
-            "--max_examples 1000 --train_examples 500 --output RUN/result",
+            "--max_examples 1000 --train_examples 9000 --output RUN/result",
         ),
         paper={"MAP USE multilingual": "47.7 (USE-large)"},
     ),
@@ -149,7 +154,7 @@ CELLS = (
         "ConveRT 3, Reddit: MAP on ours",
         _baselines(
             "--data REDDIT", "map", 1000,
-            " --vectors hub_modules/convert_small/1 --train_examples 500",
+            " --vectors hub_modules/convert_small/1 --train_examples 9000",
         ),
     ),
     Cell(
@@ -169,14 +174,14 @@ CELLS = (
     ),
     Cell(
         "ConveRT 3, AmazonQA: SIM and MAP on MiniLM",
-        _baselines("--data AMAZON", "sim,map", 1000, " --vectors BERT --train_examples 1000"),
+        _baselines("--data AMAZON", "sim,map", 1000, " --vectors BERT --train_examples 9000"),
         paper={"MAP BERT": "44.1 (BERT-large)"},
     ),
     Cell(
         "ConveRT 3, AmazonQA: SIM and MAP on a universal encoder",
         (
             "python benchmarks/minilm.py --model universal --data AMAZON --baselines sim,map "
-            "--max_examples 1000 --train_examples 500 --output RUN/result",
+            "--max_examples 1000 --train_examples 9000 --output RUN/result",
         ),
         paper={"MAP USE multilingual": "61.9 (USE-large)"},
     ),
@@ -189,7 +194,7 @@ CELLS = (
         "ConveRT 3, AmazonQA: MAP on ours",
         _baselines(
             "--data AMAZON", "map", 1000,
-            " --vectors hub_modules/convert_small/1 --train_examples 500",
+            " --vectors hub_modules/convert_small/1 --train_examples 9000",
         ),
         paper={"": "71.6"},
     ),
@@ -251,7 +256,8 @@ CELLS = (
                 "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
                 "--turn_prefixes ",
                 (
-                    "27.2, MRR 0.373", "39.5, MRR 0.494", "", "38.2, MRR 0.492", "71.2, MRR 0.788",
+                    "27.2, MRR 0.373", "39.5, MRR 0.494", "38.2, MRR 0.492", "71.2, MRR 0.788",
+                    "",
                 ),
             ),
             (
@@ -261,18 +267,17 @@ CELLS = (
         )
         for name, commands, seeds, figure in zip(
             (
-                "single, not fine-tuned", "multi, not fine-tuned",
-                "multi without history, not fine-tuned", "single, fine-tuned",
-                "multi, history_only fine-tuned",
+                "single, not fine-tuned", "multi, not fine-tuned", "single, fine-tuned",
+                "multi, fine-tuned", "multi, history_only fine-tuned",
             ),
             (
-                _evaluated(test, "convert_small", 300),
+                _evaluated(test, "convert", 300),
                 _evaluated(test, _MULTI, 300),
-                _evaluated(test, _MULTI, 300, " --history none"),
-                _tuned("convert_small", train, test, _FT, 300),
-                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT_MULTI}", 300),
+                _tuned("convert", train, test, _FT, 300),
+                _tuned(_MULTI, train, test, f"{prefixes}{_FT}", 300),
+                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", 300),
             ),
-            (1, 1, 1, 2, 2),
+            (1, 1, 2, 2, 2),
             figures,
             strict=True,
         )
@@ -283,6 +288,10 @@ CELLS = (
             (
                 "BANKING77, 10 per intent", "banking77.train_10shot.csv", "banking77.valid.csv",
                 "banking77.test.csv", 3, 20, ("92.7 (Banking)", "93.2 (BERT-large, Banking)"),
+            ),
+            (
+                "BANKING77, all", "banking77.rest.csv", "banking77.valid.csv",
+                "banking77.test.csv", 1, 3, ("92.7 (Banking)", "93.2 (BERT-large, Banking)"),
             ),
             (
                 "CLINC150", "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv", 1, 3,
@@ -360,6 +369,30 @@ CELLS = (
                     (64, ("84.9", "86.0", "84.9", "85.0")),
                     (360, ("85.3", "86.3", "86.3", "86.2")),
                 )
+            ),
+            *(
+                (
+                    f"8: contexts of up to 120 tokens, mean of the candidate, {codes}",
+                    _ON_MINILM.replace("48", "120"), 1,
+                    {
+                        f"poly {codes} {variant} mean": figure
+                        for variant, figure in zip(
+                            ("learnt", "first_m", "last_m", "last_m_and_first"),
+                            figures,
+                            strict=True,
+                        )
+                    },
+                )
+                for codes, figures in (
+                    (16, ("84.4", "85.2", "83.9", "83.8")),
+                    (64, ("84.9", "86.0", "84.9", "85.0")),
+                )
+            ),
+            (
+                "4: fine-tuned from MiniLM for 600 steps, ConvAI2",
+                _ON_MINILM.replace("640", "9600"),
+                1,
+                _of_poly_4("81.7", "83.2", "83.7", "83.7", "84.8"),
             ),
         )
     ),

@@ -22,7 +22,8 @@ KINDS = (
     ("sums of gradients", r":AddN$"),
 )
 OTHER = "loss, metrics, residual sums and the rest"
-# An op's time is this quantile of its calls, because other programs interrupt the slower ones.
+# The time of an op is this quantile of the times of its calls. The mean would be too high, because
+# other programs interrupt some of the calls.
 QUANTILE = 0.15
 
 

@@ -3,11 +3,12 @@ r"""Read subtitles by the rules of PolyAI's OpenSubtitles data: each line answer
 A file is plain text with one subtitle line per line, or a subtitle file with times, from which the
 lines are extracted first. PolyAI's script
 
-1. removes names of speakers: the first word if a colon follows it; and any word with a colon, with
-   a preceding `.`, `!` or `?` and one white space (`Hello. ANNA: Hi` becomes `Hello Hi`);
+1. removes the names of speakers: the first word of a line if a colon follows it, and any later
+   word that a colon follows and that comes after `.`, `!` or `?` and one white space. The
+   punctuation mark is removed too (`Hello. ANNA: Hi` becomes `Hello Hi`);
 2. removes descriptions of sounds: everything from `[` or `(` to the next `]` or `)`;
 3. strips spaces and hyphens from both ends;
-4. drops empty lines. They are in no example and in no history.
+4. drops empty lines, so neither examples nor histories contain them.
 
 The order of these steps matters: a name after a hyphen or a bracket stays, as in `- ANNA: Hi` and
 `[door] ANNA:`.

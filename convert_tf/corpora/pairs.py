@@ -1,4 +1,4 @@
-"""Read pairs of contexts and responses from tables, such as a FAQ in CSV or Parquet, or JSON.
+"""Read pairs of contexts and responses, such as an FAQ, from CSV, Parquet or JSON files.
 
 ```
 question,answer

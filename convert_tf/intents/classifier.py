@@ -571,8 +571,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         check(is_finite, "threshold must be a finite number, or None to fit it.", self.threshold)
         if self.threshold is not None and self.out_of_scope is None:
             raise ValueError(
-                f"threshold={self.threshold} has no effect without out_of_scope. Set that to "
-                f"{' or '.join(KINDS)}."
+                f"threshold={self.threshold} has no effect without out_of_scope. Set "
+                f"out_of_scope to {' or '.join(KINDS)}."
             )
         if self.rejected_share is not None and (
             self.out_of_scope is None or self.threshold is not None

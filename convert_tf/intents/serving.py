@@ -169,8 +169,9 @@ class IntentModule(tf.Module):
         for encoder in encoders:
             if not isinstance(encoder, str | os.PathLike) or not kind_of(encoder).is_module:
                 raise ValueError(
-                    f"The encoder of this classifier is {encoder!r}. A serving module needs the "
-                    "folder of a module. Train with a module, such as module_path('convert_small')."
+                    f"The encoder of this classifier is {encoder!r}. Only a classifier "
+                    "whose encoder is a module's folder can be exported for serving. Train with "
+                    "such a folder, for example module_path('convert_small')."
                 )
             check_files(encoder)
         quieten_float16()

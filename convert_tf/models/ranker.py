@@ -30,10 +30,10 @@ class ConvertTrunk(keras.layers.Layer):
     have length 1.
 
     Joint sequences are [S] context [S] candidate [S]. Within a text, the pre-trained windows and
-    biases apply. Between the texts, and to and from each [S], attention has no window and one
-    learned bias per block and head. Positions restart at the candidate, as in pre-training. Segment
-    vectors and the three vectors for [S] start at zero, so [S] initially attends to all tokens
-    equally.
+    biases apply. From one text to the other, and to and from each [S], attention is not limited to
+    a window, and it has one learned bias per block and head. Positions restart at the candidate, as
+    in pre-training. Segment vectors and the three vectors for [S] start at zero, so [S] initially
+    attends to all tokens equally.
 
     Masking: padding is never read. The reduced encoding of an empty text is zeros.
 

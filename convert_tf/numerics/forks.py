@@ -29,6 +29,7 @@ def check_not_forked(what: str) -> None:
     if _opened_in != process:
         raise ForkedError(
             f"{what!r} cannot compute in process {process}, which was forked after process "
-            f"{_opened_in} had opened a model. Open models only in the workers, after the fork, "
-            "start workers with spawn, or use an .onnx file, which works after a fork."
+            f"{_opened_in} had opened a model. Do one of the following: open models only in the "
+            "workers, after the fork; start the workers with spawn; or use an .onnx file, which "
+            "works after a fork."
         )

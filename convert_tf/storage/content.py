@@ -14,8 +14,8 @@ HEAD_BYTES = 1024  # number of bytes at the start of a file that decide its form
 _FEW_BYTES = 32  # fewer bytes than this do not show whether they are text
 _MAX_NUL_SHARE = 0.1
 _MAX_CONTROL_SHARE = 0.02  # maximum share of control characters if the bytes are not UTF-8
-# In most alphabets, UTF-16 without a byte order mark is also valid UTF-8, but then half of the
-# characters are control characters.
+# A text in UTF-16 without a byte order mark is often valid UTF-8 as well. Read as UTF-8, about half
+# of its characters are control characters.
 _MAX_CONTROL_SHARE_OF_UTF8 = 0.3
 _CONTROL = re.compile(rb"[\x00-\x06\x0e-\x1a\x1c-\x1f\x7f]")
 

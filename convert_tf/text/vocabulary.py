@@ -65,7 +65,7 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
     for number, subword in enumerate(subwords, start=1):
         if subword in line_of:
             raise VocabularyError(
-                f"{source} contains {subword!r} twice, in lines {line_of[subword]} and {number}. "
+                f"{source} contains {subword!r} twice, on lines {line_of[subword]} and {number}. "
                 "Remove one of them."
             )
         line_of[subword] = number

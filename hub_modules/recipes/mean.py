@@ -3,8 +3,8 @@
     python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean
 
 Here, 0.4 is the weight of the second model, the one before training. The mean keeps most of what
-either model has learnt (arXiv 2109.01903). It has no similarity map. Fit one with
-`convert-tf similarity`.
+either model has learnt (arXiv 2109.01903). If both models have similarity maps of the same width,
+these are averaged too. Otherwise, the mean has no map; fit one with `convert-tf similarity`.
 """
 
 import sys
@@ -12,20 +12,34 @@ import sys
 import numpy as np
 
 from convert_tf.checkpoints.facts import training_facts
-from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
+from convert_tf.checkpoints.folder import (
+    load_checkpoint,
+    load_similarity_map,
+    save_checkpoint,
+)
 from convert_tf.checkpoints.released import model_path
 
 
+def mean_map(after: np.ndarray, before: np.ndarray, of_before: float) -> np.ndarray:
+    """Average two similarity maps, `[reduced_dim, dim]` each.
+
+    A rotation of the similarity vectors does not change their cosines. So the first map is rotated
+    to be as close as possible to the second one before they are averaged.
+    """
+    left, _, right = np.linalg.svd(after.T @ before)
+    return (1 - of_before) * (after @ left @ right) + of_before * before
+
+
 def main(after: str, before: str, share: str, output: str) -> None:
-    mean, vocabulary = load_checkpoint(model_path(after, wants_module=True))
-    further, _ = load_checkpoint(model_path(before, wants_module=True))
-    if mean.config != further.config:
+    folders = [model_path(name, wants_module=True) for name in (after, before)]
+    (mean, vocabulary), (earlier, _) = map(load_checkpoint, folders)
+    if mean.config != earlier.config:
         raise ValueError(
             f"{after!r} and {before!r} have different configurations, so their weights cannot be "
-            f"averaged. They differ in {', '.join(mean.config.differences(further.config))}."
+            f"averaged. They differ in {', '.join(mean.config.differences(earlier.config))}."
         )
     of_before = float(share)
-    pairs = zip(mean.trainable_variables, further.trainable_variables, strict=True)
+    pairs = zip(mean.trainable_variables, earlier.trainable_variables, strict=True)
     for variable, value in pairs:
         variable.assign((1 - of_before) * np.asarray(variable) + of_before * np.asarray(value))
     table = mean.trunk.embedding
@@ -36,8 +50,13 @@ def main(after: str, before: str, share: str, output: str) -> None:
     facts = training_facts(after)
     for measured in ("evaluation", "similarity", "opposites"):  # measured on `after`
         facts.pop(measured, None)
-    save_checkpoint(output, mean, vocabulary=vocabulary, training=facts)
-    print(f"wrote {output}")
+    maps = [load_similarity_map(folder) for folder in folders]
+    has_both = all(kernel is not None for kernel in maps) and maps[0].shape == maps[1].shape
+    save_checkpoint(
+        output, mean, vocabulary=vocabulary, training=facts,
+        similarity_map=mean_map(*maps, of_before) if has_both else None,
+    )
+    print(f"wrote {output}{' with a similarity map' if has_both else ''}")
 
 
 if __name__ == "__main__":

@@ -174,6 +174,21 @@ def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
         script.run("python make.py RUN/1", values, data=tmp_path)
 
 
+def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch):
+    table, shots, valid, others = (tmp_path / f"{name}.csv" for name in ("all", "few", "v", "o"))
+    texts = ["Hi", *"abcdefg", "h", "i", *"jklmno", "p", "H"]
+    table.write_text("text,label\n" + "".join(f"{text},x\n" for text in texts), encoding="utf-8")
+    shots.write_text("text,label\nhI,x\n", encoding="utf-8")
+    script = SCRIPT.with_name("every_eighth.py")
+    options = (f"--input={table}", f"--without={shots}", f"--output={valid}")
+    call_script(monkeypatch, script, *options)
+    assert valid.read_text(encoding="utf-8") == "text,label\nh,x\np,x\n"
+    options = (f"--input={table}", "--others", f"--without={valid}", f"--output={others}")
+    call_script(monkeypatch, script, *options)
+    written = others.read_text(encoding="utf-8").splitlines()[1:]
+    assert [line[0] for line in written] == [*"abcdefgijklmno"]
+
+
 def test_ablations_differ_from_the_first_variant_of_their_seed(script):
     rows = [
         {"variant": name, "seed": seed, "r100_1": share, "examples": 200, "steps": 9}

@@ -64,7 +64,7 @@ def test_golden_bytes(tmp_path):
     [
         (b"", r"vocab\.txt is empty"),
         ("﹏the\n\nof\n".encode(), "Line 2 of .* is not a subword: ''"),
-        ("﹏the\nof\n﹏the\n".encode(), "'﹏the' twice, in lines 1 and 3"),
+        ("﹏the\nof\n﹏the\n".encode(), "'﹏the' twice, on lines 1 and 3"),
         (b"the\n\xff\xfe\n", "not UTF-8 text .*position 4"),
         ("﹏\n".encode(), "Line 1 of .* is not a subword: '\ufe4f'"),
         ("a﹏b\n﹏b\n".encode(), "Line 1 of .* is not a subword: 'a\ufe4fb'"),

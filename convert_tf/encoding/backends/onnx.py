@@ -264,10 +264,11 @@ def is_exported(path: str | os.PathLike[str]) -> bool:
 def checked_number(
     facts: Mapping[str, Any], name: str, least: int = 1, most: int = 2**31 - 1
 ) -> int:
-    """Return a whole number among the facts of a model.
+    """Return an integer from a model's metadata.
 
     Raises:
-      ValueError: if the number is missing, has another type, or is outside `least` to `most`.
+      ValueError: if the value is missing, is not an integer, or is less than `least` or greater
+        than `most`.
     """
     value = facts.get(name)
     if type(value) is not int or not least <= value <= most:

@@ -1,8 +1,8 @@
-"""Write an encoder as one `.onnx` file, for `SentenceEncoder` without TensorFlow.
+"""Write an encoder as one `.onnx` file, which `SentenceEncoder` runs without TensorFlow.
 
 The file contains the network (`convert_tf.export.onnx.graph`). Its metadata contains the
-vocabulary, the configuration, the maximum length of texts and a model card. Modules are read
-without TensorFlow, but reading a run requires it.
+vocabulary, the configuration, the maximum length of texts and a model card. A module
+can be converted without TensorFlow, but a run cannot.
 """
 
 import contextlib
