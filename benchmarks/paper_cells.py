@@ -24,6 +24,14 @@ MADE = {
     "AMAZON": ("prepare --amazon_qa toys_and_games.csv --output AMAZON",),
     "UBUNTU_TEST": ("prepare --dstc7 ubuntu_test_subtask_1.json --output UBUNTU_TEST",),
     "CONVAI2_TEST": ("prepare --convai2 valid_self_original.txt --output CONVAI2_TEST",),
+    "CONVAI2_PERSONA.txt": (
+        "python benchmarks/convai2_history.py --input valid_self_original.txt --keep persona "
+        "--output CONVAI2_PERSONA.txt",
+    ),
+    "CONVAI2_TURNS.txt": (
+        "python benchmarks/convai2_history.py --input valid_self_original.txt --keep turns "
+        "--output CONVAI2_TURNS.txt",
+    ),
     "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
     "banking77.valid.csv": (
         "python benchmarks/every_eighth.py --input banking77.train.csv "
@@ -224,10 +232,17 @@ CELLS = (
             "B+C+D+E+F": "66.6, difference -1.6",
         },
     ),
-    Cell("ConveRT (multi-context): ConvAI2, history read", _evaluated(_CONVAI2, _MULTI, 100)),
-    Cell(
-        "ConveRT (multi-context): ConvAI2, without history",
-        _evaluated(_CONVAI2, _MULTI, 100, " --history none"),
+    *(
+        Cell(
+            f"ConveRT (multi-context): ConvAI2, {name}",
+            _evaluated(f"--candidates {file}", _MULTI, 500, options),
+        )
+        for name, file, options in (
+            ("history read", "valid_self_original.txt", ""),
+            ("without history", "valid_self_original.txt", " --history none"),
+            ("persona lines alone", "CONVAI2_PERSONA.txt", ""),
+            ("earlier turns alone", "CONVAI2_TURNS.txt", ""),
+        )
     ),
     Cell(
         "ConveRT (multi-context): ConvAI2, baselines",
@@ -277,7 +292,7 @@ CELLS = (
                 _tuned(_MULTI, train, test, f"{prefixes}{_FT}", 300),
                 _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", 300),
             ),
-            (1, 1, 2, 2, 2),
+            (1, 1, 2, 1, 1),
             figures,
             strict=True,
         )

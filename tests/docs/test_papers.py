@@ -189,6 +189,30 @@ def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch
     assert [line[0] for line in written] == [*"abcdefgijklmno"]
 
 
+@pytest.mark.parametrize(
+    "part, kept",
+    [
+        (
+            "persona",
+            "1 your persona: A.\n2 your persona: B.\n3 hi\tyes\t\tno|yes\n"
+            "1 your persona: A.\n2 your persona: B.\n3 ho\tof course\t\tof course|no\n"
+            "1 your persona: C.\n2 hm\tno\t\tno|yes\n",
+        ),
+        ("turns", "1 hi\tyes\t\tno|yes\n2 ho\tof course\t\tof course|no\n1 hm\tno\t\tno|yes\n"),
+    ],
+)
+def test_a_part_of_the_history_of_convai2_is_kept(part, kept, tmp_path, monkeypatch):
+    whole, written = tmp_path / "whole.txt", tmp_path / "part.txt"
+    whole.write_text(
+        "1 your persona: A.\n2 your persona: B.\n3 hi\tyes\t\tno|yes\n"
+        "4 ho\tof course\t\tof course|no\n1 your persona: C.\n2 hm\tno\t\tno|yes\n",
+        encoding="utf-8",
+    )
+    script = SCRIPT.with_name("convai2_history.py")
+    call_script(monkeypatch, script, f"--input={whole}", f"--keep={part}", f"--output={written}")
+    assert written.read_text(encoding="utf-8") == kept
+
+
 def test_ablations_differ_from_the_first_variant_of_their_seed(script):
     rows = [
         {"variant": name, "seed": seed, "r100_1": share, "examples": 200, "steps": 9}
