@@ -190,7 +190,7 @@ def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    "part, kept",
+    ("part", "kept"),
     [
         (
             "persona",
