@@ -67,6 +67,11 @@ def picture(draw: Callable[_Arguments, Any]) -> Callable[_Arguments, bytes]:
     return png
 
 
+def literal(name: str) -> str:
+    """Return a text in the form in which matplotlib draws it as it is, even with dollar signs."""
+    return name.replace("$", r"\$")
+
+
 def write_picture(path: str | os.PathLike[str], draw: Callable[[], bytes]) -> bool:
     """Write a PNG. If matplotlib is missing, print a note on standard error instead.
 

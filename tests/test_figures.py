@@ -91,3 +91,18 @@ def test_curves_are_those_of_the_rows():
     assert drawn.get_xydata().tolist() == [[50, 10]]  # in percent
     assert drawn.get_label() == "dev R100@1"
     assert loss.lines[0].get_xydata().tolist() == [[90, 2]]
+
+
+def test_names_with_dollar_signs_are_drawn():
+    @figures.picture
+    def drawing(name):
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(1, 1))
+        figure.add_subplot().barh([name], [1])
+        return figure
+
+    name = "cost_$5_and_$6"
+    assert drawing(figures.literal(name)).startswith(b"\x89PNG")
+    with pytest.raises(ValueError, match="ParseSyntaxException"):
+        drawing(name)

@@ -26,9 +26,10 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
 from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.storage.arrays import load_array
-from convert_tf.storage.checksums import check_files, checksum, write_files
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, checksum, write_files
+from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.storage.json_text import written_json
+from convert_tf.storage.json_text import json_file, written_json
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 WEIGHTS_FILE = "model.weights.h5"
@@ -114,6 +115,24 @@ def save_checkpoint(
         return
     with OutputFolder(folder).open() as new:
         write_files(new, contents)
+
+
+def remove_optional_parts(folder: str | os.PathLike) -> None:
+    """Remove an earlier model's rounded weights and linear maps, before another model is written.
+
+    `save_checkpoint` replaces only the files that it writes, so these would stay.
+
+    Raises:
+      ValueError: if the existing checksums cannot be read.
+      FileWriteError: if the checksums cannot be written.
+    """
+    names = (ROUNDED_WEIGHTS_FILE, PROJECTION_FILE, SIMILARITY_FILE)
+    path = Path(folder) / CHECKSUMS_FILE
+    if path.is_file():  # first, because a file with a checksum must not be missing
+        sums = json_file(path)
+        write_file(path, written_json({n: sums[n] for n in sums if n not in names}))
+    for name in names:
+        (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _rounded_weights(model: Model) -> bytes:

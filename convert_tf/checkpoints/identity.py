@@ -9,10 +9,19 @@ the exporter changes.
 import os
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from convert_tf.checkpoints.kinds import model_checksum
+from convert_tf.checkpoints.kinds import (
+    CONFIG_FILE,
+    SAFETENSORS_FILE,
+    TOKENIZER_FILE,
+    Kind,
+    kind_of,
+    model_checksum,
+)
 from convert_tf.checkpoints.released import ALL_RELEASES, EXPORTER, ONNX_SUFFIX
+from convert_tf.storage.checksums import fingerprint
 
 ORIGIN_KEY = "origin"  # in the metadata of an .onnx file, the last entry before the checksum
 _ORIGIN = re.compile(rb"([0-9a-f]{64}) (onnx-\d+-\d+-\d+)")
@@ -96,11 +105,16 @@ def origin_text(source: str | os.PathLike[str], *, network_bits: int, max_tokens
     """Return the metadata value of `ORIGIN_KEY` for the `.onnx` file of a run or module.
 
     Args:
-      source: the run or module that is exported.
+      source: the run, module or Hugging Face folder that is exported.
       network_bits: number of bits per weight of the exported network.
       max_tokens: maximum number of tokens per text that the network reads.
     """
-    return f"{model_checksum(source)} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
+    checksum = model_checksum(source)
+    if kind_of(source) is Kind.HUGGING_FACE_ENCODER:
+        # The network is exported from these files. Files in `onnx/` may have older weights.
+        names = (CONFIG_FILE, TOKENIZER_FILE, SAFETENSORS_FILE)
+        checksum = fingerprint((name, Path(source) / name) for name in names)
+    return f"{checksum} onnx-{network_bits}-{max_tokens}-{EXPORTER}"
 
 
 def _origin_of(path: str) -> EncoderIdentity | None:

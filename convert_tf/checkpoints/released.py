@@ -228,7 +228,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
       ModuleNameError: if the module is damaged, a library is missing, or the cache cannot be
         written.
     """
-    name = "-".join(Path(os.path.abspath(folder)).parts[-2:])
+    name = "-".join(Path(os.path.abspath(folder)).parts[1:][-2:]) or "model"
     weights = model_checksum(folder)
     key = checksum([f"{__version__}:{EXPORTER}:{weights}".encode()])[:16]
 

@@ -21,7 +21,7 @@ Flags:
 import time
 from typing import Any
 
-from convert_tf.cli.flags import NEEDED, Define, define_fields, given_fields, same
+from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
 from convert_tf.text.subwords import SubwordConfig
 
 
@@ -35,6 +35,8 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
+    unread = ["vocab_size"] if values.tokenizer == "subword" else [*SubwordConfig.defaults()]
+    check_read(values, {f"with --tokenizer={values.tokenizer}": unread})
     from convert_tf.corpora.vocabulary import learn
 
     started = time.monotonic()

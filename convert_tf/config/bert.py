@@ -18,6 +18,9 @@ from convert_tf.config.base import (
 )
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
+# Kinds of layers in a sentence-transformers folder that leave the cosines of pooled outputs
+# unchanged. Other layers, such as Dense, are not supported.
+SENTENCE_LAYERS = frozenset({"Transformer", "Pooling", "Normalize"})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -61,7 +61,7 @@ class RankingTraining(Training):
     """
 
     batch_size: int = option(512, is_common=True, at_least=2)
-    optimizer: str = "adadelta"
+    optimizer: str = option("adadelta", is_kept=True)
     final_learning_rate: float = option(0.001, at_least=0)
     label_smoothing: float = option(0.2, at_least=0, below=1)
     l2: float = option(1e-5, at_least=0)

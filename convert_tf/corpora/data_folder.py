@@ -17,7 +17,7 @@ from convert_tf.corpora.vocabulary import count_words
 from convert_tf.data.schema import MAX_EXTRA_CONTEXTS, PAIR, SPLITS
 from convert_tf.data.shards import record_files
 from convert_tf.data.token_writer import tokenize_records
-from convert_tf.figures import picture, write_picture
+from convert_tf.figures import literal, picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import written_json
@@ -304,7 +304,7 @@ def draw(report: Mapping[str, Any]) -> Any:
     left = np.zeros(len(sources))
     for split in SPLITS:
         numbers = np.array([report["examples"][source][split] for source in sources])
-        by_source.barh(sources, numbers, left=left, label=split)
+        by_source.barh([*map(literal, sources)], numbers, left=left, label=split)
         left += numbers
     by_source.set(title="Examples by source", xlabel="examples")
     by_source.legend()

@@ -141,14 +141,15 @@ def pairs_of(
     Raises:
       UnusableError: if the context or the response is missing, or has neither texts nor turns.
     """
-    for unstripped in _pairs_in(fields, names):
+    for unstripped, first_answer in _pairs_in(fields, names):
         turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
         if not turns[-2].text:
             file.skip("empty_context", is_bad=False)
         elif not turns[-1].text:
             file.skip("empty_response", is_bad=False)
         else:
-            yield Conversation(pair_id(turn.text for turn in turns[:-1]), source, turns)
+            conversation_id = pair_id(turn.text for turn in turns[:-1])
+            yield Conversation(conversation_id, source, turns, first_answer)
 
 
 def pair_id(contexts: Iterable[str]) -> str:
@@ -263,8 +264,13 @@ def _spoken(content: Any) -> str | None:
     return None
 
 
-def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[list[Turn]]:
-    """Yield the dialogues in an object with a context and a response.
+def _pairs_in(
+    fields: Mapping[str, Any], names: tuple[str, str]
+) -> Iterator[tuple[list[Turn], int]]:
+    """Yield the dialogues in an object with a context and a response, and their first answers.
+
+    The first answer is `Conversation.first_answer`. In a list of single turns before the context,
+    no turn counts as an answer, because such files usually have a row for each of these turns too.
 
     If there are several responses, each of them forms a dialogue with the context. If there are
     several questions, each forms a dialogue with the answer. If the context is a list of turns, the
@@ -284,14 +290,14 @@ def _pairs_in(fields: Mapping[str, Any], names: tuple[str, str]) -> Iterator[lis
     if len(contexts) > 1 and len(responses) > 1:
         raise UnusableError("lists_on_both_sides")
     further = fields.get(FURTHER_INPUT[name]) if name in FURTHER_INPUT else None
-    earlier = _earlier(fields)
+    earlier, first_answer = _earlier(fields)
     for context in contexts:
         if isinstance(further, str) and further.strip() and (text := context[-1].text.strip()):
             context = [*context[:-1], Turn(f"{text}\n{further}")]
         for response in responses:
             if response[0].text == context[-1].text:  # the response repeats the prompt
                 response = response[1:] or response
-            yield [*earlier, *context, *response]
+            yield [*earlier, *context, *response], first_answer
 
 
 def _alternatives(value: Any, name: str, *, are_turns: bool) -> list[list[Turn]]:
@@ -314,11 +320,18 @@ def _with_texts(turns: Sequence[Turn | None], name: str) -> list[Turn]:
     return texts
 
 
-def _earlier(fields: Mapping[str, Any]) -> list[Turn]:
-    """Return the turns before the context, from `history` or PolyAI's `context/0` and so on."""
+def _earlier(fields: Mapping[str, Any]) -> tuple[list[Turn], int]:
+    """Return the turns before the context, and the index of the first answer in the dialogue.
+
+    The turns come from `history` or PolyAI's `context/0` and so on. If `history` contains lists of
+    a question and its answer, these answers count. Otherwise, no turn before the context does.
+    """
     history = fields.get("history")
     if isinstance(history, list):
         rounds = [one if isinstance(one, list) else [one] for one in history]
-        return [turn for one in rounds for turn in _turns_in(one) if turn and turn.text]
+        turns = [turn for one in rounds for turn in _turns_in(one) if turn and turn.text]
+        has_answers = any(isinstance(one, list) for one in history)
+        return turns, 1 if has_answers else len(turns) + 1
     numbered = (fields.get(f"context/{number}") for number in range(9, -1, -1))
-    return [Turn(text) for text in numbered if isinstance(text, str) and text.strip()]
+    turns = [Turn(text) for text in numbered if isinstance(text, str) and text.strip()]
+    return turns, len(turns) + 1

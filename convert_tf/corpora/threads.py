@@ -440,8 +440,9 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
       text: a text.
       max_length: maximum length of the result, in characters.
       min_length: if the whole sentences are shorter than this, the text is cut at the end of a word
-        instead.
+        instead. If these words are shorter too, the text is cut within a word.
     """
+    text = text.strip()
     if len(text) <= max_length:
         return text
     end = 0
@@ -450,12 +451,12 @@ def first_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
             break
         end = next_end
     whole = text[:end].strip()
-    return whole if end and len(whole) >= min_length else _first_words(text, max_length)
+    return whole if end and len(whole) >= min_length else _first_words(text, max_length, min_length)
 
 
 def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
     """Return as many last sentences as fit into `max_length` characters; see `first_sentences`."""
-    text = text.rstrip()
+    text = text.strip()
     if len(text) <= max_length:
         return text
     earliest = len(text) - max_length
@@ -467,18 +468,19 @@ def last_sentences(text: str, max_length: int, *, min_length: int = 1) -> str:
             if len(last) >= min_length:
                 return last
             break
-    return _last_words(text, max_length)
+    return _last_words(text, max_length, min_length)
 
 
-def _first_words(text: str, max_length: int) -> str:
+def _first_words(text: str, max_length: int, min_length: int) -> str:
     end = max_length
     while end > 0 and not text[end].isspace() and not text[end - 1].isspace():
         end -= 1
-    return text[: end or max_length].strip()
+    words = text[:end].strip()
+    return words if len(words) >= max(min_length, 1) else text[:max_length].strip()
 
 
-def _last_words(text: str, max_length: int) -> str:
-    return _first_words(text[::-1], max_length)[::-1]
+def _last_words(text: str, max_length: int, min_length: int) -> str:
+    return _first_words(text[::-1], max_length, min_length)[::-1]
 
 
 def short_texts(text: str, max_length: int, *, min_length: int = 1) -> Iterator[str]:

@@ -22,7 +22,7 @@ from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
 from convert_tf.data.triplets import read_triplets
 from convert_tf.data.unknown_tokens import warn_of_unknown
-from convert_tf.data.utterances import TEXT, is_held_out, read_utterances
+from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
@@ -237,17 +237,19 @@ def tokenize_utterances(
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
 
+    def without_ignored_label(utterance: Utterance) -> Utterance:
+        return utterance._replace(label="") if utterance.source in ignored_labels else utterance
+
     def batches_of(split: str) -> Iterator[TextsAndColumns]:
         utterances = (
             utterance
-            for utterance in read_utterances(patterns)
+            for utterance in map(without_ignored_label, read_utterances(patterns))
             if is_held_out(utterance, dev_fraction) == (split == "dev")
         )
         while batch := list(islice(utterances, BATCH_SIZE)):
             texts = TokenIds(*tokenizer.flat_ids([one.text.encode() for one in batch], max_tokens))
-            labels = [one.label if one.source not in ignored_labels else "" for one in batch]
             sources = [one.source for one in batch]
-            yield [texts], {"sources": sources, "labels": [label or None for label in labels]}
+            yield [texts], {"sources": sources, "labels": [one.label or None for one in batch]}
             progress.add(len(batch))
 
     with place.open() as folder, Progress("texts") as progress:

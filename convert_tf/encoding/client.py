@@ -153,7 +153,7 @@ class EncoderClient:
     def _joined(self, turns: Iterable[str]) -> bytes:
         """Join the turns before a context in the order that models read: the most recent first."""
         newest = [*text_bytes(turns, what="The turns of an extra context")][::-1]
-        newest = newest[: self._max_extra_contexts]
+        newest = [*filter(None, newest[: self._max_extra_contexts])]
         if self._use_extra_context_prefixes:
             newest = [b"%d: %s" % numbered for numbered in enumerate(newest)]
         return b" ".join(newest)

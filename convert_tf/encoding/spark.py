@@ -9,6 +9,7 @@ checksum of the vectors, so a damaged part is encoded again.
 
 import io
 import itertools
+import json
 import os
 import sys
 from collections.abc import Iterable, Iterator
@@ -24,11 +25,13 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.text_batches import text_bytes, windows
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import parsed_json
 
 # Parts consist of whole windows, so that the vectors have the same bytes as on a single core.
 _WINDOWS_IN_PART = 4
 _TASKS_PER_CORE = 8  # with several tasks per core, a slow worker gets fewer parts than a fast one
 _CHECKSUM_BYTES = 64
+_TEXTS = ".jsonl"  # suffix of the texts of a part: a JSON string per line, as texts may have lines
 
 
 def _encode_parts(
@@ -50,12 +53,12 @@ def _encode_parts(
     opened = SentenceEncoder(OnnxBackend(encoder, num_threads=1), batch_size=batch_size)
     for part in map(Path, parts):
         if _read_part(part) is None:  # an earlier attempt of this task may have written the part
-            source = part.with_suffix(".txt")
+            source = part.with_suffix(_TEXTS)
             content = source.read_bytes()
             if part.name != _part_name(facts, content):
                 raise OSError(f"{source} is damaged. Run the same command again.")
-            texts = content.split(b"\n")[:-1]
-            encodings = np.concatenate([*opened.iter_encode(iter(texts), kind=kind)])
+            texts = map(parsed_json, content.splitlines())
+            encodings = np.concatenate([*opened.iter_encode(texts, kind=kind)])
             _write_part(part, encodings.astype(dtype))
     return iter(())
 
@@ -167,10 +170,11 @@ def _written_parts(
     names: list[str] = []
     missing: dict[str, None] = {}
     while part := list(itertools.islice(pieces, _WINDOWS_IN_PART)):
-        content = b"".join(text + b"\n" for (column,) in part for text in column)
+        lines = (json.dumps(text.decode()) for (column,) in part for text in column)
+        content = "".join(f"{line}\n" for line in lines).encode()
         path = folder / _part_name(facts, content)
         if _read_part(path) is None:
-            write_file(path.with_suffix(".txt"), content)
+            write_file(path.with_suffix(_TEXTS), content)
             missing[str(path)] = None
         names.append(str(path))
     return names, [*missing]

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.evaluation.compare import ALL, Report
-from convert_tf.figures import BLUE, picture, write_picture
+from convert_tf.figures import BLUE, literal, picture, write_picture
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import parsed_json, written_json
 from convert_tf.storage.messages import aligned, as_markdown
@@ -15,7 +15,8 @@ from convert_tf.storage.messages import aligned, as_markdown
 _MAX_LABEL = 36  # maximum length of a label, in characters
 _LABEL_START = 6
 _FRACTIONS = ("MRR", "MAP")  # these are shown as fractions, other metrics as percentages
-_SAME_TASK = ("k", "examples_sha256")
+# Entries that must be equal in reports to merge, with the value for a report that lacks the entry.
+_SAME_TASK = (("k", None), ("examples_sha256", None), ("history", "own"))
 
 
 def _number(name: str, value: float) -> str:
@@ -59,7 +60,7 @@ def ranking_chart(report: Report) -> Any:
 
     rows = report["rows"]
     names = list(rows[0]["groups"][ALL]["metrics"])
-    labels = [_short(row["name"]) for row in rows]
+    labels = [literal(_short(row["name"])) for row in rows]
     figure = Figure(figsize=(2.2 + 2.6 * len(names), 1.1 + 0.34 * len(rows)))
     panels = np.atleast_1d(figure.subplots(1, len(names), sharey=True))
     for panel, name in zip(panels, names, strict=True):
@@ -96,18 +97,20 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
       The merged report.
 
     Raises:
-      ValueError: if the folder contains a report on other examples, or a damaged report.
+      ValueError: if the folder contains a report on other examples, or with other metrics or
+        another history, or a damaged report.
       OSError: if a file cannot be written.
     """
     folder = Path(folder)
     path = folder / "evaluation.json"
     if path.exists():
         before = _read(path)
-        if any(before["task"].get(key) != report["task"][key] for key in _SAME_TASK):
+        old, new_task = before["task"], report["task"]
+        if any(old.get(key, lacking) != new_task.get(key, lacking) for key, lacking in _SAME_TASK):
             raise ValueError(
                 f"{str(folder)!r} already contains results, for {before['task']}. Results on other "
-                "examples, or with other metrics, cannot be added to them. Choose another "
-                "--output, or remove the folder."
+                "examples, or with other metrics or another --history, cannot be added to them. "
+                "Choose another --output, or remove the folder."
             )
         new = {row["name"]: row for row in report["rows"]}
         rows = [new.pop(row["name"], row) for row in before["rows"]]

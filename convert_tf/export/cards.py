@@ -20,8 +20,11 @@ CARD_FILE = "MODEL_CARD.md"
 
 _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
-# Finds the author's notes in a card. They come after the section on training and, if there is one,
-# the section on evaluation, and before the section on limits.
+# The comments around the author's notes in a card. Readers of the card do not see them.
+_START, _END = "<!-- notes -->", "<!-- end of notes -->"
+# Finds the notes in a card from an earlier version, which has no such comments. They come after the
+# section on training and, if there is one, the section on evaluation, and before the section on
+# limits.
 _NOTES = re.compile(
     r"\n## Training\n.*?\n(?:## Evaluation during training\n.*?\n)?"
     r"(?!## Evaluation during training\n)(?=<!-- |## )(?P<notes>.*?)\n## Limits\n",
@@ -93,8 +96,11 @@ def encoder_card(
 
 def notes_of(folder: str | os.PathLike) -> str:
     """Return the author's notes from a module's card; `""` if the card has none."""
-    card = Path(folder) / CARD_FILE
-    match = card.is_file() and _NOTES.search(card.read_text(encoding="utf-8"))
+    path = Path(folder) / CARD_FILE
+    card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    if _START in card:
+        return card.split(_START, 1)[1].rsplit(_END, 1)[0].strip()
+    match = _NOTES.search(card)
     return match["notes"].strip() if match else ""
 
 
@@ -157,7 +163,8 @@ def _filled(shown: Mapping[str, bool], *, notes: str, **facts: Any) -> str:
     """
     facts |= {name: "" for name, is_shown in shown.items() if is_shown}
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
-    parts = [_without_unknown(before, facts), notes.strip(), _without_unknown(after, facts)]
+    marked = f"{_START}\n\n{notes.strip()}\n\n{_END}" if notes.strip() else ""
+    parts = [_without_unknown(before, facts), marked, _without_unknown(after, facts)]
     return "\n\n".join(filter(None, parts)) + "\n"
 
 

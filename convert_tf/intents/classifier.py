@@ -247,8 +247,9 @@ class IntentClassifier(IntentOptions, TextClassifier):
       min_margin: a text is answered with `out_of_scope_label` if the difference between its two
         highest probabilities is smaller than this. If 0, no text is rejected for this reason.
       upper_levels: whether to use the levels of labels such as `"faq/opening_hours"`. If so, a text
-        that would be rejected is answered with an upper level such as `"faq"`, provided that the
-        probabilities of all intents in this level together reach the threshold.
+        that would be rejected because of its probabilities is answered with an upper level such as
+        `"faq"`, provided that the probabilities of all intents in this level together reach the
+        threshold. Texts that the score of `"distance"` or `"both"` rejects have no upper level.
       out_of_scope_label: label for texts that have no intent. If `out_of_scope` is set, examples
         with this label are only used to fit the thresholds.
       random_state: seed for weights, batches, dropout and folds.
@@ -305,12 +306,14 @@ class IntentClassifier(IntentOptions, TextClassifier):
             words and the thresholds. If None, held-out examples are used instead.
           folds: held-out parts of the examples. They are needed if the encoder was trained on the
             examples: each fold has encodings from an encoder that was not trained on the fold's
-            held-out part. `kind` and `names` must not be `"auto"`. With `names="always"`, each fold
-            must also have a row for each name, after the rows for the examples.
+            held-out part. `kind` and `names` must not be `"auto"`, and `grid` and `patience` need
+            validation data. With `names="always"`, each fold must also have a row for each name,
+            after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
-            out of range, or training diverged.
+            out of range, or training diverged; or if there are folds but no validation data, and
+            `grid` or `patience` is set.
         """
         self.check_options()
         kinds = self._kinds()
@@ -319,11 +322,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "folds can only be used if kind and names are fixed. Received: "
                 f"kind={self.kind!r}, names={self.names!r}."
             )
-        if folds is not None and self.patience:
-            raise ValueError(
-                f"patience={self.patience} needs validation data if the encoder is fine-tuned "
-                "on the examples. Pass validation, or set patience to 0."
-            )
+        if folds is not None and validation is None:
+            check_unvalidated(self)
         self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
         self._example_vectors = None
         encode = self._encodings(kinds[0])
@@ -521,7 +521,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Fit the mixture and the thresholds on outputs for held-out examples.
 
         `held_outputs` are the outputs that `_choose_kind` computed for held-out in-scope examples,
-        with heads that were trained for fewer epochs; None if it computed none.
+        with heads that were trained for fewer epochs; None if it computed none. They are not used
+        if `grid` chose other values afterwards.
         """
         self.threshold_, self.thresholds_ = self.threshold, None
         is_scoped = self.out_of_scope is not None and self.threshold is None
@@ -530,7 +531,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if checked is not None:
             both = checked.followed_by(examples.rows(~examples.is_inside))
             outputs = outputs_of(self.parts_, *both[:3])
-        elif held_outputs is not None and not is_scoped:
+        elif held_outputs is not None and not is_scoped and not self.best_params_:
             outputs = held_outputs
         else:
             if folds is None:
@@ -586,3 +587,17 @@ class IntentClassifier(IntentOptions, TextClassifier):
                 "upper_levels needs a rule that rejects texts because of their probabilities. Set "
                 "out_of_scope='confidence' or min_margin."
             )
+
+
+def check_unvalidated(options: IntentOptions) -> None:
+    """Raise `ValueError` for options that need validation data if the encoder is fine-tuned.
+
+    Held-out examples cannot replace these data, because the encoder was trained on them.
+    """
+    has_patience = options.patience and "patience" in HEADS[options.head]
+    if options.grid or has_patience:
+        raise ValueError(
+            "A grid (--tune) and patience (--patience) need validation data if the encoder is "
+            f"fine-tuned. Received: grid={options.grid}, patience={options.patience}. Pass "
+            "validation data (--validation), or omit these options."
+        )

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from convert_tf.intents.examples import OUTSIDE
+from convert_tf.intents.examples import OUTSIDE, plain
 from convert_tf.intents.head import softmax
 
 KINDS = ("confidence", "distance", "both")
@@ -35,8 +35,9 @@ class SingleIntent:
         there is no threshold.
       min_margin: the minimum lead of the highest probability over the second highest. Texts with a
         smaller lead are rejected.
-      upper_levels: whether to answer a rejected text with the upper level of a label, such as
-        `"faq"` in `"faq/opening_hours"`, if this level is certain enough.
+      upper_levels: whether to answer a text that is rejected because of its probabilities with the
+        upper level of a label, such as `"faq"` in `"faq/opening_hours"`, if this level is certain
+        enough. Texts that the score of `"distance"` or `"both"` rejects stay out of scope.
       out_of_scope_label: the answer to rejected texts.
       cosine_weight: the weight of the cosine in the score `"both"`.
     """
@@ -99,18 +100,24 @@ class SingleIntent:
           probabilities, nearest: see `scores`.
         """
         best = probabilities.argmax(axis=1)
-        is_outside = self.leads(probabilities) < self.min_margin
-        is_outside |= self.scores(probabilities, nearest) < self.limits()[best]
+        is_below = self.scores(probabilities, nearest) < self.limits()[best]
+        is_outside = is_below | (self.leads(probabilities) < self.min_margin)
         intents = self.classes[best]
         if self.threshold is not None or is_outside.any():
             is_text = intents.dtype.kind == "U" and isinstance(self.out_of_scope_label, str)
             intents = intents.astype(object)
             intents[is_outside] = self.out_of_scope_label
             intents = intents.astype(str) if is_text else intents
-        return self._with_upper_levels(intents, probabilities) if self.upper_levels else intents
+        if not self.upper_levels:
+            return intents
+        # A text that is too far from every intent is out of scope at every level.
+        is_uncertain = is_outside if self.out_of_scope == "confidence" else is_outside & ~is_below
+        return self._with_upper_levels(intents, probabilities, is_uncertain)
 
-    def _with_upper_levels(self, answers: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-        """Answer rejected texts with an upper level if this level is certain enough.
+    def _with_upper_levels(
+        self, answers: np.ndarray, probabilities: np.ndarray, is_uncertain: np.ndarray
+    ) -> np.ndarray:
+        """Answer uncertain texts with an upper level if this level is certain enough.
 
         The total probability of the level's intents must reach the threshold, and it must exceed
         the total of the second most probable level by at least `min_margin`.
@@ -118,6 +125,7 @@ class SingleIntent:
         Args:
           answers: `[n]`, an intent or `out_of_scope_label` for each text.
           probabilities: float `[n, intents]`, the probabilities of the intents for each text.
+          is_uncertain: bool `[n]`, whether each text was rejected because of its probabilities.
 
         Returns:
           The answers with upper levels, `[n]`, strings or objects.
@@ -131,7 +139,7 @@ class SingleIntent:
         # Only with "confidence" is the threshold a probability.
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
         is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
-        is_sure &= has_levels[sums.argmax(axis=1)] & (answers == self.out_of_scope_label)
+        is_sure &= has_levels[sums.argmax(axis=1)] & is_uncertain
         with_levels = answers.astype(object)
         with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
         return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels
@@ -247,7 +255,7 @@ def decision_of(
         params["out_of_scope"],
         params["min_margin"],
         params["upper_levels"],
-        params["out_of_scope_label"],
+        plain(params["out_of_scope_label"]),
         cosine_weight,
     )
 

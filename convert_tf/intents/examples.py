@@ -184,7 +184,12 @@ def checked_texts(texts: Any) -> list[str]:
             raise ValueError(
                 f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
             )
-    return [str(text) for text in values]
+    return [*map(plain, values)]
+
+
+def plain(value: Any) -> Any:
+    """Return a member of a string enumeration as its string. Other values do not change."""
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def check_equally_many(texts: Sized, labels: Sized, *, are_sets: bool = False) -> None:
@@ -292,8 +297,9 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
                 f"Text {index} has no label. Received: {name}. Add one, or omit the text."
             )
     is_mixed = len({isinstance(name, str) for name in names}) > 1
-    # Without the dtype object, numbers among strings would become strings.
-    return np.array(names, object if is_mixed else None)
+    # Without the dtype object, numbers among strings would become strings. NumPy would write the
+    # name of an enumeration's member, such as "Intent.GREET", instead of its string.
+    return np.array([*map(plain, names)], object if is_mixed else None)
 
 
 def _is_missing(label: Any) -> bool:
@@ -394,7 +400,7 @@ def name_in_words(label: Any) -> str:
     """
     if not isinstance(label, str):
         return ""
-    text = unicodedata.normalize("NFC", label)
+    text = unicodedata.normalize("NFC", plain(label))
     characters = []
     for before, character, behind in zip(f" {text}", text, f"{text[1:]} ", strict=False):
         is_hump = before.islower() or before.isdigit() or (before.isupper() and behind.islower())

@@ -30,7 +30,7 @@ from convert_tf.config.train import RankingTraining
 from convert_tf.data.packing import ROW_TOKENS, Places, TokenIds, packed_places
 from convert_tf.encoding.sentence_encoder import SIMILARITY_REMEDY
 from convert_tf.export.hub.writing import export_module
-from convert_tf.intents.classifier import IntentClassifier
+from convert_tf.intents.classifier import IntentClassifier, check_unvalidated
 from convert_tf.intents.cross_validation import Fold, are_clearly_more, held_parts, most_right
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import ANY_KIND, KINDS_OF_ENCODING
@@ -386,11 +386,14 @@ def finetuned_classifier(
       keep_examples: whether the folder stores the texts of the examples.
 
     Raises:
-      ValueError: if the data are unusable, or weights of the trained head are not finite.
+      ValueError: if the data are unusable, or weights of the trained head are not finite; or if
+        `params` contain a grid, or `patience` for a network, and there are no validation data.
       FloatingPointError: if the loss or a weight of the encoder is not finite.
     """
     classifier = IntentClassifier(checkpoint, **params)
     classifier.check_options()
+    if validation is None:
+        check_unvalidated(classifier)
     names = filter(None, map(name_in_words, examples.labels))
     texts = [*examples.texts, *(validation.texts if validation else []), *names]
     tuner = FewShotTuner(

@@ -13,7 +13,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -85,7 +85,7 @@ def write_classifier(
     Args:
       classifier: an `IntentClassifier` or a `MultiIntentClassifier`. Only the path of its encoder
         is written, or the encoder's name if it has no path. The encoder itself is copied only if it
-        is in `folder` or is `module`.
+        is `folder/module` or `module`. Links to these folders count too.
       folder: the folder to write. Missing parent folders are created.
       overwrite: whether to replace an existing folder.
       module: the encoder's folder, to copy to `module/`.
@@ -94,34 +94,64 @@ def write_classifier(
         examples can be added later, and `explain` can show the nearest examples.
 
     Raises:
-      ValueError: if the folder exists and may not be replaced, or contains other files.
+      ValueError: if the folder exists and may not be replaced, contains other files, or contains
+        an encoder of the classifier that is not copied.
       FileWriteError: if the folder could not be written. An existing folder is unchanged.
     """
-    place = Path(os.path.abspath(folder))
-    copied = os.path.abspath(module or place / MODULE_FOLDER)
-    output = classifier_folder(place, overwrite=overwrite)
+    output = classifier_folder(folder, overwrite=overwrite)
+    encoders = encoder_paths(classifier.encoder)
+    copied = module_to_copy(encoders, folder, module)
     described, arrays = stored(classifier, keep_examples=keep_examples)
-    described["encoders"] = [_record(path, copied) for path in encoder_paths(classifier.encoder)]
+    described["encoders"] = [_record(encoder, copied) for encoder in encoders]
     described["facts"] = dict(notes or {})
     head = io.BytesIO()
     np.savez(head, **arrays)
     model = written_json(described, default=list)
     with writing(folder), output.open() as written:
         write_files(written, {MODEL_FILE: model, HEAD_FILE: head.getvalue()})
-        if any(record["path"] == MODULE_FOLDER for record in described["encoders"]):
+        if copied is not None:
             try:
                 shutil.copytree(copied, written / MODULE_FOLDER)
             except shutil.Error as error:  # its argument is a list of (source, target, reason)
                 raise OSError(errno.EIO, str(error.args[0][0][2])) from error
 
 
-def _record(encoder: Any, copied: str) -> dict[str, Any]:
-    """Return the entry for an encoder in `intent.json`."""
+def module_to_copy(
+    encoders: Sequence[Any],
+    folder: str | os.PathLike[str],
+    module: str | os.PathLike[str] | None = None,
+) -> str | None:
+    """Return the real path of the encoder to copy to `folder/module`; None to copy none.
+
+    Args:
+      encoders: paths of the classifier's encoders. Encoders without a path are ignored.
+      folder, module: see `write_classifier`.
+
+    Raises:
+      ValueError: if another encoder is in `folder`, which would be deleted with the folder.
+    """
+    place = os.path.realpath(folder)
+    paths = [os.path.realpath(path) for path in encoders if isinstance(path, str | os.PathLike)]
+    own = [os.path.realpath(os.path.join(place, MODULE_FOLDER))]
+    if module is not None:
+        own.insert(0, os.path.realpath(module))
+    copied = next((path for path in own if path in paths), None)
+    for path in paths:
+        if path != copied and Path(path).is_relative_to(place):
+            raise ValueError(
+                f"{path!r} is an encoder of this classifier, and it would be deleted because "
+                f"{place!r} is replaced. Choose another --output."
+            )
+    return copied
+
+
+def _record(encoder: Any, copied: str | None) -> dict[str, Any]:
+    """Return the entry for an encoder in `intent.json`; see `module_to_copy` for `copied`."""
     if not isinstance(encoder, str | os.PathLike):
         return {"path": None, "name": getattr(encoder, "__name__", type(encoder).__name__)}
     path = os.path.abspath(encoder)
     return {
-        "path": MODULE_FOLDER if path == copied else path,
+        "path": MODULE_FOLDER if os.path.realpath(path) == copied else path,
         "fingerprint": _fingerprint(path),
         "identity": identity_of(path).to_json(),
     }

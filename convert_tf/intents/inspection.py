@@ -7,7 +7,7 @@ import numpy as np
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
-from convert_tf.intents.examples import check_at_least_two
+from convert_tf.intents.examples import check_at_least_two, plain
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
@@ -53,7 +53,7 @@ def inspect_examples(
     Raises:
       ValueError: if there are fewer than two intents.
     """
-    sets: list[tuple[str, ...]] = [(str(label),) for label in data.labels]
+    sets: list[tuple[str, ...]] = [(str(plain(label)),) for label in data.labels]
     if label_separator is not None:
         sets = split_labels(data.labels, label_separator)
     names = sorted({label for labels in sets for label in labels})

@@ -60,6 +60,7 @@ def monitor_messages(
     Returns:
       A dict with
       - `messages`: the number of messages;
+      - `mask`: whether messages and examples were masked;
       - `unsure`: the number of messages that the classifier does not answer confidently;
       - `far`: the number of messages that are farther from the nearest example than nine out of ten
         examples are from the nearest other example; None if the classifier has no examples;
@@ -81,15 +82,22 @@ def monitor_messages(
       groups are doubled, because messages are grouped anew in each period.
 
     Raises:
-      ValueError: if there are no messages, or `since` is not a result of this function.
+      ValueError: if there are no messages, or `since` is not a result of this function or was
+        computed with another value of `mask`.
     """
     if since is not None:
         _check_report(since)
+        if since.get("mask", False) != mask:  # reports of earlier versions do not have it
+            now, before = ("masked", "unmasked") if mask else ("unmasked", "masked")
+            raise ValueError(
+                f"The earlier report counts {before} messages, and this one would count {now} "
+                "messages. Use the same value of --mask for both, or omit --since."
+            )
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
     rejected: list[str] = []
-    examples = _example_vectors(classifier, seed)
+    examples = _example_vectors(classifier, mask, seed)
     cosines: list[float] = []  # cosine between each message and the nearest example
     for chosen in in_batches(messages):
         is_unsure = unsure(classifier, chosen, min_confidence)
@@ -109,6 +117,7 @@ def monitor_messages(
         drift = _drift(between, cosines[:COMPARED])
     report: Report = {
         "messages": counts.total(),
+        "mask": mask,
         "unsure": len(rejected),
         "far": far,
         "intents": dict(intents),
@@ -184,12 +193,18 @@ def _check_report(report: Any) -> None:
         check(bool(are_texts and texts), f"has no 'texts' to compare in {place}")
 
 
-def _example_vectors(classifier: Any, seed: int) -> np.ndarray | None:
-    """Return unit vectors of at most 2,000 examples; None if there are fewer than two examples."""
+def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:
+    """Return unit vectors of at most 2,000 examples; None if there are fewer than two examples.
+
+    With `mask`, examples are masked as messages are. Examples that are then equal count once.
+    """
     examples = getattr(classifier, "examples_", None)
-    if examples is None or len(examples.texts) < 2:
+    texts: list[str] = [] if examples is None else examples.texts
+    if mask and texts:
+        texts = [*counted_messages(texts, mask=True)]
+    if len(texts) < 2:
         return None
-    return unit_rows(classifier.encode(shuffled(examples.texts, seed)[:COMPARED]))
+    return unit_rows(classifier.encode(shuffled(texts, seed)[:COMPARED]))
 
 
 def _cosines_between(examples: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from convert_tf.intents.examples import (
     check_equally_many,
     checked_texts,
     checked_weights,
+    plain,
 )
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
 
@@ -143,7 +144,7 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
             raise ValueError(
                 f"Labels must be strings. Received: {[*names]!r} at position {number}."
             )
-        sets.append(tuple(sorted({*map(str, names)})))
+        sets.append(tuple(sorted({*map(plain, names)})))
     return sets
 
 

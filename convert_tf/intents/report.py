@@ -8,10 +8,11 @@ import numpy as np
 from sklearn.metrics import confusion_matrix, f1_score, precision_recall_fscore_support
 
 from convert_tf.config.base import check
-from convert_tf.figures import SMALLEST, picture
+from convert_tf.figures import SMALLEST, literal, picture
 from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import LEVELS, upper_level
+from convert_tf.intents.examples import plain
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.checksums import checksum
@@ -91,6 +92,7 @@ def evaluate_classifier(
         raise ValueError("There is no text to evaluate. Pass labelled texts.")
     if classifier.decision.has_several:
         return _evaluate_multi(classifier, data)
+    data = LabelledTexts(data.texts, [*map(plain, data.labels)])
     outside = str(classifier.decision.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
     unseen = _counted([*map(str, data.labels)], {*trained, outside})
@@ -349,8 +351,9 @@ def confusion_chart(report: Report) -> Any:
             column, row, f"{int(counts[row, column])}", ha="center", va="center", fontsize=SMALLEST,
             color="white" if is_dark else "black",
         )  # fmt: skip
-    panel.set_xticks(range(size), labels, rotation=90, fontsize=SMALLEST)
-    panel.set_yticks(range(size), labels, fontsize=SMALLEST)
+    shown = [*map(literal, labels)]
+    panel.set_xticks(range(size), shown, rotation=90, fontsize=SMALLEST)
+    panel.set_yticks(range(size), shown, fontsize=SMALLEST)
     panel.xaxis.tick_top()
     panel.xaxis.set_label_position("top")
     panel.set(xlabel="predicted", ylabel="true")

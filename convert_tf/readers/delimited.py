@@ -206,7 +206,10 @@ def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool,
 
 
 def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]:
-    """Yield the non-blank rows of a table. Unusable rows are skipped."""
+    """Yield the rows of a table. Unusable rows are skipped.
+
+    Blank lines are skipped too, except in a table with a single column, where they are empty cells.
+    """
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     num_columns = None
     while True:
@@ -228,9 +231,9 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
         reason = next((line.reason for line in lines.row if line.reason), "")
         if reason:
             file.skip(reason)
-        elif row:
+        elif row or num_columns == 1:
             num_columns = num_columns or len(row)
-            yield row
+            yield row or [""]
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:

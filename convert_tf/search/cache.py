@@ -22,6 +22,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from convert_tf.ranking.protocol import are_texts
 from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.folders import put_aside
+from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.progress import Progress
 
 DTYPES = ("float32", "float16", "int8")
@@ -71,7 +73,20 @@ class CandidateCache:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        facts = FORMAT.facts(folder)
+        while True:  # if an edit replaces the folder while it is opened, it is opened again
+            facts = FORMAT.facts(folder)
+            try:
+                self._open(facts)
+            except ValueError:
+                if FORMAT.facts(folder) == facts:
+                    raise
+            else:
+                if FORMAT.facts(folder) == facts:
+                    return
+
+    def _open(self, facts: Mapping[str, Any]) -> None:
+        """Map the files into memory, which must be those that the facts describe."""
+        folder = self.folder
         self.count: int = facts["count"]
         self.dim: int = facts["dim"]
         self.dtype: str = facts["dtype"]
@@ -158,7 +173,8 @@ def write_cache(
 
     Args:
       folder: the folder to write. Missing parent folders are created.
-      texts: the candidates, which are read once. Texts may be repeated.
+      texts: the candidates, which are read once. Texts may be repeated. Halves of characters (lone
+        surrogates) are replaced with U+FFFD.
       encode: function from texts to vectors, float `[len(texts), dim]`.
       fingerprint: a text that identifies the encoder. A search with another encoder raises an
         error.
@@ -172,15 +188,19 @@ def write_cache(
       The opened cache.
 
     Raises:
-      ValueError: if there is no candidate; if a vector is missing, NaN, infinite or too large for
-        `dtype`; or if the folder contains other files.
+      ValueError: if there is no candidate; if `dtype` is unknown; if a vector is missing, NaN,
+        infinite or too large for `dtype`; or if the folder contains other files.
 
     Example:
       cache = write_cache("cache/", ["yes", "no"], encode, fingerprint="mine", dtype="int8")
     """
+    if isinstance(texts, str | bytes):
+        raise ValueError(f"texts must be a list of strings. Received: {texts!r:.200}.")
+    if dtype not in DTYPES:
+        raise ValueError(f"dtype must be one of {', '.join(DTYPES)}. Received: {dtype!r}.")
 
     def rows() -> Iterator[_Rows]:
-        iterator, dim = iter(texts), 0
+        iterator, dim = map(whole_characters, texts), 0
         while batch := list(islice(iterator, batch_size)):
             stored, scales = _encoded(encode, batch, dtype, dim)
             dim = stored.shape[1]
@@ -232,12 +252,13 @@ def edit_cache(
             raise ValueError(f"{argument} must be a list of strings. Received: {value!r:.200}.")
     if texts is not None and (len(add) or len(remove)):
         raise ValueError("texts replaces all candidates. Pass either texts, or add and remove.")
+    added, removed, given = ([*map(whole_characters, some)] for some in (add, remove, given))
     if not put_aside(folder):  # if it were put aside, `open` below would restore the files
         FORMAT.facts(folder)
     with FORMAT.output(folder, overwrite=True).open() as place:
         old = CandidateCache(folder)
         old.check_encoder(fingerprint, name)
-        wanted = _edited(old, add, remove) if texts is None else [*texts]
+        wanted = _edited(old, added, removed) if texts is None else given
         if not wanted:
             raise ValueError(
                 f"The index {str(folder)!r} would be empty. Keep at least one candidate."

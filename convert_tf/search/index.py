@@ -34,6 +34,7 @@ _TRAINING_ROWS_PER_LIST = 64  # for ivf, which has 4 √candidates lists
 _PROBES = 16  # number of ivf lists to search
 _LINKS = 32  # number of links per candidate in hnsw
 _SEARCH_WIDTH = 128  # number of candidates that hnsw keeps during a search
+_SPARE_GROUPS = 32  # FAISS ranks in float32, so a few more are fetched and ranked exactly
 # Size in bytes of a chunk of candidates with its scores, which fits into a processor's caches.
 BUFFER_BYTES = 4 * 2**20
 # In float32, a sum of e^60 over all vectors of a context is finite, and e^−60 is not zero.
@@ -115,9 +116,12 @@ class CandidateIndex:
             np.concatenate([np.zeros((0, k), np.float32), *(block.scores for block in best)]),
         )
 
-    def score(self, contexts: Sequence[Turns], ids: np.ndarray) -> np.ndarray:
-        """Return the scores of the candidates with these ids: int64 `[B, n]` → float32 `[B, n]`."""
-        vectors = (v for block in self._blocks(contexts) for v in block)
+    def score(self, contexts: Sequence[str | Turns], ids: np.ndarray) -> np.ndarray:
+        """Return the scores of the candidates with these ids: int64 `[B, n]` → float32 `[B, n]`.
+
+        The contexts are as in `search`.
+        """
+        vectors = (v for block in self._blocks(checked_contexts(contexts)) for v in block)
         scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
 
@@ -187,7 +191,8 @@ class FaissIndex(CandidateIndex):
     `hnsw`, and other candidates would not be found. A search returns all candidates of a group, as
     `CandidateIndex` does.
 
-    Scores are the same as in `CandidateIndex`. `flat` is exact, but `ivf` and `hnsw` may miss
+    Scores are the same as in `CandidateIndex`. `flat` finds the same candidates, unless the scores
+    of more than 32 of them differ only by the rounding of float32. `ivf` and `hnsw` may miss
     candidates. If they find fewer candidates for a context than requested, this context is searched
     exactly.
 
@@ -253,9 +258,10 @@ class FaissIndex(CandidateIndex):
                 f"FAISS needs one vector for each context. Received: an encoder with {most}. Find "
                 "candidates with a bi-encoder, and rerank them with this encoder (RerankedIndex)."
             )
+        number = min(k + _SPARE_GROUPS, self._index.ntotal)
         if self.kind == "hnsw":
-            self._index.hnsw.efSearch = max(_SEARCH_WIDTH, k)
-        _, groups = self._index.search(np.concatenate(contexts), min(k, self._index.ntotal))
+            self._index.hnsw.efSearch = max(_SEARCH_WIDTH, number)
+        _, groups = self._index.search(np.concatenate(contexts), number)
         best = []
         for row, vectors in zip(groups, contexts, strict=True):
             ids = [self._members[slice(*self._starts[g : g + 2])] for g in row[row >= 0].tolist()]

@@ -1,6 +1,7 @@
 """Serve the static files of the web page that runs a model in the browser."""
 
 from functools import partial
+from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -51,10 +52,17 @@ class _Handler(SimpleHTTPRequestHandler):
         ".gz": "application/octet-stream",  # the page itself unpacks these files
     }
 
+    path = ""  # until a request is parsed
+    _status = 0
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self._status = code
+        super().send_response(code, message)
+
     def end_headers(self) -> None:
         # The page requests large files with a checksum of their content in the URL, so browsers may
         # keep these files.
-        is_dated = ".gz?v=" in self.path
+        is_dated = ".gz?v=" in self.path and self._status == HTTPStatus.OK
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()
 

@@ -30,6 +30,7 @@ _ARCHIVE_PIECE = 1024
 _ZSTD_LEVEL = 9
 COMPRESSED_SUFFIXES = {".zst", ".zstd", ".bz2", ".gz", ".xz", ".lzma"}
 _COMPARED_BYTES = 2**16
+_LONGEST_FIRST_LINE = 2**16  # without a line feed in so many bytes, lines may end in `\r`
 
 
 class FileChangedError(OSError):
@@ -181,7 +182,8 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     pieces = _decompressed(file)
     head = b""
     decode: Callable[..., str] | None = None
-    ends_in_cr = False
+    first_line = b""  # the bytes read before it is clear how lines end
+    ends_in_cr: bool | None = None
     for piece in pieces:
         is_start = not head
         if len(head) < HEAD_BYTES:
@@ -191,11 +193,18 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
         if is_start and (encoding := wide_encoding(head)):
             decode = codecs.getincrementaldecoder(encoding)("replace").decode
         data = decode(piece).encode() if decode else piece
-        if is_start:
-            ends_in_cr = b"\r" in data[:HEAD_BYTES] and b"\n" not in data[:HEAD_BYTES]
+        if ends_in_cr is None:
+            is_short = len(first_line) < _LONGEST_FIRST_LINE
+            data = first_line = first_line + data
+            if b"\n" not in data and is_short:
+                continue
+            ends_in_cr = b"\n" not in data and b"\r" in data[:-1]
         yield data.replace(b"\r", b"\n") if ends_in_cr else data
-    if decode and (rest := decode(b"", True)):
-        yield rest.encode()
+    rest = decode(b"", True).encode() if decode else b""
+    if ends_in_cr is None:  # no line feed
+        rest, ends_in_cr = first_line + rest, True
+    if rest:
+        yield rest.replace(b"\r", b"\n") if ends_in_cr else rest
 
 
 def _decompressed(file: InputFile) -> Iterator[bytes]:

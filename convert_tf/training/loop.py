@@ -18,6 +18,7 @@ import keras
 import numpy as np
 
 from convert_tf.checkpoints.facts import training_facts
+from convert_tf.checkpoints.folder import remove_optional_parts
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.config.base import Config
 from convert_tf.data.prefetch import prefetched
@@ -190,7 +191,7 @@ class _Steps:
         is_last = self.step == self.task.config.steps
         if now - self._shown_at >= SECONDS_BETWEEN_LINES or is_last:
             self._shown_at = now
-            self._print_progress(_floats(logs))
+            self._print_progress(floats(logs))
         if self._trackers and self.step % STEPS_BETWEEN_SUMMARIES == 0:
             self._train_step.sync()
             speed = {f"{self.task.unit}_per_second": self.clock.per_second}
@@ -208,7 +209,7 @@ class _Steps:
 
     def _track(self, values: dict[str, Any]) -> None:
         for track in self._trackers:
-            track(self.step, _floats(values))
+            track(self.step, floats(values))
 
     def _print_progress(self, logs: dict[str, float]) -> None:
         total = self.task.config.steps
@@ -233,7 +234,7 @@ class _Steps:
         self._train_step.sync()
         self._refuse_non_finite_weights()
         if is_evaluated:
-            self.evaluate(_floats(self._logs))
+            self.evaluate(floats(self._logs))
         if is_saved:
             with processes.together():
                 if self._is_writer:
@@ -276,11 +277,15 @@ class _Steps:
         for name, values in measured.items():
             task.processes.say(f"step {self.step}  {name}  {_as_text(values)}")
         score, before = task.score(row), [task.score(earlier) for earlier in self.rows]
-        is_best = score is None or all(score > other for other in before if other is not None)
+        # NaN compares as false, so a NaN among the earlier scores would rule out all later weights.
+        numbers = [other for other in before if other is not None and not math.isnan(other)]
+        is_best = score is None or all(score > other for other in numbers)
         self.rows.append(row)
         with task.processes.together():
             if self._is_writer:
                 self._write_rows()
+                if self.step == 0:  # this run was not resumed
+                    remove_optional_parts(task.folder)
                 if is_best:
                     task.save(task.folder, self._facts(), is_best=True)
                 for name, values in measured.items():
@@ -311,7 +316,8 @@ def _as_text(measured: dict[str, float]) -> str:
     return "  ".join(f"{name} {shown(name, value)}" for name, value in measured.items())
 
 
-def _floats(logs: dict[str, Any]) -> dict[str, float]:
+def floats(logs: Mapping[str, Any]) -> dict[str, float]:
+    """Return the values as Python numbers, which JSON can store."""
     return {name: float(value) for name, value in logs.items()}
 
 

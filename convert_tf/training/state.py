@@ -81,8 +81,8 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
 def resumed_checkpoint(task: Task) -> Path | None:
     """Return the newest checkpoint in a task's folder, or None if there is none.
 
-    The checkpoint must have the same model and vocabulary as the task. Changes to other options are
-    printed.
+    The checkpoint must have the same model, optimizer and vocabulary as the task. Changes to other
+    options are printed.
     """
     newest, file = newest_checkpoint(task.folder), task.folder / task.run_file
     if newest is None:
@@ -95,8 +95,8 @@ def resumed_checkpoint(task: Task) -> Path | None:
     if changes := task.model_changes(newest):
         listed = "\n".join(f"  {name}: {old!r} → {new!r}" for name, (old, new) in changes.items())
         raise CheckpointError(
-            f"A resumed run must keep its model. These options have changed:\n{listed}\n"
-            "Undo these changes, or choose another --output."
+            "A resumed run must keep its model and optimizer. These options have changed:\n"
+            f"{listed}\nUndo these changes, or choose another --output."
         )
     check_same_vocabulary(
         task.vocabulary,

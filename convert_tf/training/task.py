@@ -99,8 +99,8 @@ class Task:
     def score(self, row: dict[str, Any]) -> float | None:
         """Return the score of a row of `metrics.jsonl`.
 
-        The weights with the highest score are kept. If the score is None, the last weights are
-        kept.
+        The weights with the highest score are kept. NaN counts as lower than any number. If the
+        score is None, the last weights are kept.
         """
         return None
 
@@ -113,7 +113,7 @@ class Task:
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Return the model options that differ between this run and a checkpoint.
+        """Return the changed options that a resumed run must keep, such as those of its model.
 
         Returns:
           A dict from the name of each option to a pair: its value in the checkpoint and its value

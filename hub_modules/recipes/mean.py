@@ -3,8 +3,8 @@
     python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean
 
 Here, 0.4 is the weight of the second model, the one before training. The mean keeps most of what
-either model has learnt (arXiv 2109.01903). If both models have similarity maps of the same width,
-these are averaged too. Otherwise, the mean has no map; fit one with `convert-tf similarity`.
+either model has learnt (arXiv 2109.01903). If both models have similarity maps, these are averaged
+too. Otherwise, the mean has no map; fit one with `convert-tf similarity`.
 """
 
 import sys
@@ -24,9 +24,10 @@ def mean_map(after: np.ndarray, before: np.ndarray, of_before: float) -> np.ndar
     """Average two similarity maps, `[reduced_dim, dim]` each.
 
     A rotation of the similarity vectors does not change their cosines. So the first map is rotated
-    to be as close as possible to the second one before they are averaged.
+    to be as close as possible to the second one before they are averaged. If the maps differ in
+    width, the first one is projected to the width of the second one.
     """
-    left, _, right = np.linalg.svd(after.T @ before)
+    left, _, right = np.linalg.svd(after.T @ before, full_matrices=False)
     return (1 - of_before) * (after @ left @ right) + of_before * before
 
 
@@ -51,7 +52,7 @@ def main(after: str, before: str, share: str, output: str) -> None:
     for measured in ("evaluation", "similarity", "opposites"):  # measured on `after`
         facts.pop(measured, None)
     maps = [load_similarity_map(folder) for folder in folders]
-    has_both = all(kernel is not None for kernel in maps) and maps[0].shape == maps[1].shape
+    has_both = all(kernel is not None for kernel in maps)
     save_checkpoint(
         output, mean, vocabulary=vocabulary, training=facts,
         similarity_map=mean_map(*maps, of_before) if has_both else None,

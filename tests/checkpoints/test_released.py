@@ -195,6 +195,17 @@ def test_an_onnx_file_is_written_from_the_module_once(local_module, capsys, monk
     assert [*map(str, cache.glob("*/*.onnx"))] == [first]
 
 
+@pytest.mark.parametrize(
+    ("folder", "name"), [("/model", "model"), ("/srv/model", "srv-model"), ("/", "model")]
+)
+def test_a_file_is_written_to_the_cache_wherever_the_model_is(folder, name, monkeypatch, tmp_path):
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path))
+    monkeypatch.setattr(released, "model_checksum", lambda _: "0" * 64)
+    monkeypatch.setattr(released, "made_once", lambda target, *_, **__: target)
+    path = released.as_onnx(released.Path(folder))
+    assert path.name == f"{name}.onnx" and path.is_relative_to(tmp_path)
+
+
 @pytest.fixture
 def tiny_release_command(nowhere, tiny_modules):
     """Start `embed --encoder convert` with a tiny module in a separate process."""

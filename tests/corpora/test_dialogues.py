@@ -165,6 +165,21 @@ def test_shapes_are_read_by_their_keys(write_dump, value, expected, form):
 
 
 @pytest.mark.parametrize(
+    ("value", "first_answer"),
+    [
+        ({"context/1": "Hi", "context/0": "Hello", "context": Q, "response": A}, 3),
+        ({"history": ["Hi", "Hello"], "context": Q, "response": A}, 3),
+        ({"history": [], "context": Q, "response": A}, 1),
+        ({"instruction": Q, "output": A, "history": [["Hi", "Hello"]]}, 1),
+        ({"context": ["Hi", "Hello", Q], "response": A}, 1),
+    ],
+)
+def test_answers_in_a_history_count_if_questions_come_with_them(write_dump, value, first_answer):
+    (dialogue,) = read(CountedFile(write_dump("faq.jsonl", json_lines([value]))))
+    assert (dialogue.first_answer, dialogue.turns[-1].text) == (first_answer, A)
+
+
+@pytest.mark.parametrize(
     ("value", "keys"),
     [
         ({"text": "hi", "label": "greet"}, "'text', 'label'"),

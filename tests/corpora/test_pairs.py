@@ -92,6 +92,21 @@ def test_header_names_choose_the_columns(table, context, response):
     assert table(text)[0] == [("Is it open?", "Until nine.")]
 
 
+@pytest.mark.parametrize(
+    "header",
+    ["answer\tquestion\tverified", "question\tanswer\taccepted", "helpful\tanswer\tquestion"],
+)
+def test_a_column_of_zeros_and_ones_is_no_task_of_the_papers(table, header):
+    values = {"question": "Why {}?", "answer": "So {}."}
+    rows = [
+        "\t".join(values.get(name, f"{i % 2}").format(i) for name in header.split("\t"))
+        for i in range(6)
+    ]
+    read_pairs, file = table("\n".join([header, *rows]) + "\n", "faq.tsv")
+    assert read_pairs == [(f"Why {i}?", f"So {i}.") for i in range(6)]
+    assert not file.skipped
+
+
 def test_two_columns_of_one_name_are_refused(table):
     with pytest.raises(ValueError, match=r"faq\.csv has 2 columns named 'response'"):
         table("context,response,Response\nhi there,yo,ignored\n")

@@ -422,9 +422,19 @@ def test_last_sentences(max_length, expected):
 
 def test_few_characters_of_whole_sentences_are_not_enough():
     assert first_sentences("Yes. And then this goes on and on", 12) == "Yes."
-    assert first_sentences("Yes. And then this goes on and on", 12, min_length=9) == "Yes. And"
+    assert first_sentences("Yes. And then this goes on and on", 12, min_length=8) == "Yes. And"
     assert last_sentences("this goes on and on and ends. Yes.", 12) == "Yes."
     assert last_sentences("this goes on and on and ends. Yes.", 12, min_length=9) == "ends. Yes."
+
+
+def test_a_text_without_enough_whole_words_is_cut_within_a_word():
+    sentence = "".join(map(chr, range(0x4E00, 0x4E0A)))
+    assert first_sentences("\u3000\u3000" + sentence * 20, 12) == sentence + sentence[:2]
+    assert last_sentences(sentence * 20 + "\u3000", 12) == sentence[-2:] + sentence
+    link = "Source: https://example.com/" + "a" * 150
+    assert first_sentences(link, 20) == "Source:"
+    assert first_sentences(link, 20, min_length=9) == "Source: https://exam"
+    assert last_sentences(link + " end", 20, min_length=9) == "a" * 16 + " end"
 
 
 def test_limits_hold_for_any_text():

@@ -11,6 +11,7 @@ from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_writer import tokenize_utterances
 from convert_tf.data.utterances import Utterance, UtteranceDraws, is_held_out, read_utterances
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.teaching.vectors import StoredTexts
@@ -190,3 +191,13 @@ def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     numbers = np.array([3, 40])
     found = vectors.columns(numbers)["teacher_text"]
     np.testing.assert_allclose(found, lengths([as_stored(texts[i]) for i in numbers]), atol=1e-3)
+
+
+def test_texts_with_ignored_labels_are_held_out_one_by_one(corpus, tmp_path):
+    rows = [{"text": f"title {i}", "source": "forum", "label": f"l{i % 2}"} for i in range(400)]
+    (tmp_path / "titles.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    facts = tokenize_utterances(
+        [str(tmp_path / "titles.jsonl")], str(tmp_path / "ids"), vocabulary=corpus.vocabulary,
+        dev_fraction=0.25, ignored_labels=["forum"],
+    )  # fmt: skip
+    assert 60 <= facts["splits"]["dev"]["examples"] <= 140

@@ -93,6 +93,12 @@ def test_every_form_of_a_model_numbers_turns_as_it_was_trained(tiny_modules, tmp
         np.testing.assert_allclose(
             client.encode_contexts([turns[-1]], [turns[:-1]]), found, atol=0.02
         )
+        for earlier in ((turns[0], "", turns[1]), ("",)):
+            np.testing.assert_allclose(
+                client.encode_contexts([turns[-1]], [earlier]),
+                encoder.encode_contexts([turns[-1]], [[*filter(None, earlier)]]),
+                atol=0.02,
+            )
         plain = SentenceEncoder(path, numbers_turns=False)
         assert np.abs(plain.encode_contexts([turns[-1]], [turns[:-1]]) - found).max() > 0.02
 

@@ -4,6 +4,7 @@ An in-memory cluster replaces Spark here; tests/corpora/test_spark_cluster.py ru
 """
 
 import contextlib
+import json
 from pathlib import Path
 
 import numpy as np
@@ -68,6 +69,15 @@ def test_vectors_of_one_machine(embed, tiny_onnx, tmp_path, kind, dtype, context
     names = ["texts.txt", "v.npy", "v.npy.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == names
     assert context.num_tasks == context.defaultParallelism + 7  # worker checks and 7 parts
+
+
+def test_a_text_may_have_several_lines(embed, tiny_onnx, tmp_path):
+    texts = ["first line\nsecond line", "hello", "a\r\nb\n\n", "\u2028", "bye"]
+    (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps({'text': one})}\n" for one in texts))
+    vectors = embed(f"--input={tmp_path / 't.jsonl'}")
+    encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1), batch_size=4)
+    expected = np.concatenate([*encoder.iter_encode(iter(texts))])
+    np.testing.assert_array_equal(vectors, expected, strict=True)
 
 
 def test_a_stopped_run_goes_on(embed, tmp_path, monkeypatch, encoded_texts, capsys):
@@ -142,7 +152,7 @@ def test_damaged_texts_of_a_part_are_named(embed, tmp_path, monkeypatch):
         Path(path).write_bytes(content[: len(content) // 2])
 
     monkeypatch.setattr(spark, "write_file", write_half)
-    with pytest.raises(SystemExit, match=r"\.v\.npy\.parts/\w+\.txt is damaged"):
+    with pytest.raises(SystemExit, match=r"\.v\.npy\.parts/\w+\.jsonl is damaged"):
         embed()
 
 

@@ -191,10 +191,12 @@ def test_rows_of_several_runs_join(tmp_path):
     assert [row["name"] for row in joined["rows"]] == ["high", "low", "third"]
     assert [row["groups"][ALL]["metrics"]["R3@1"] for row in joined["rows"]] == [0.75, 0.75, 0.25]
     assert json.loads((tmp_path / "evaluation.json").read_text()) == joined
-    for other in (report(examples=EXAMPLES[1:]), report(ks=(1,))):
+    for other in (report(examples=EXAMPLES[1:]), report(ks=(1,)), report(history="joined")):
         with pytest.raises(ValueError, match="already contains results, for"):
             write_report(other, tmp_path)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == joined
+    # The report in the folder has no history, like those of earlier versions.
+    assert len(write_report(report(history="own"), tmp_path)["rows"]) == 3
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"rows": []}', '{"task": {}, "rows": [{}]}'])

@@ -17,7 +17,8 @@ from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
 
 from convert_tf import SentenceEncoder, export_model, module_path
-from convert_tf.export.cards import notes_of, without_metadata
+from convert_tf.export.cards import encoder_card, notes_of, without_metadata
+from convert_tf.export.huggingface.reading import opened_folder
 from convert_tf.export.huggingface.writing import _TEMPLATE, _fill_tokenizer, _special_tokens
 from convert_tf.storage.json_text import json_file
 from convert_tf.text.characters import fold, ranges_of
@@ -249,16 +250,17 @@ def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
     card = (module / "MODEL_CARD.md").read_text()
     metadata = "license: mit\nmodel-index: [{name: mine, results: []}]"
     notes = f"<!-- hub metadata\n{metadata}\n-->\n\n## Data\n\nMail.\n\n## Results\n\n99 %"
-    assert card.count("\n## Limits\n") == 1
-    (module / "MODEL_CARD.md").write_text(
-        card.replace("\n## Limits\n", f"\n{notes}\n\n## Limits\n")
-    )
+    end = "<!-- end of notes -->"
+    assert card.count(end) == 1
+    (module / "MODEL_CARD.md").write_text(card.replace(end, f"{notes}\n\n{end}"))
     export_model(module, tmp_path / "hf", format="huggingface")
     _, front, text = (tmp_path / "hf" / "README.md").read_text().split("---\n", 2)
     said = yaml.safe_load(front)
     assert (said["license"], said["library_name"]) == ("mit", "sentence-transformers")
     assert said["model-index"] == [{"name": "mine", "results": []}]
-    assert "\n## Data\n\nMail.\n\n## Results\n\n99 %\n\n## Limits\n" in text
+    assert (
+        "\n## Data\n\nMail.\n\n## Results\n\n99 %\n\n<!-- end of notes -->\n\n## Limits\n" in text
+    )
     assert "hub metadata" not in text and "shares of sources" not in text
     assert "no evaluation" not in text and "Recipes and pictures, if the card names any," in text
     assert "| data |" not in text and "| steps | 900 |" in text
@@ -271,6 +273,22 @@ def test_a_card_without_an_evaluation_says_so_once_or_has_the_results_of_its_aut
     export_model(exported / "hf", tmp_path / "hf", format="huggingface", notes=notes)
     card = (tmp_path / "hf" / "README.md").read_text()
     assert card.count("valuation") == (0 if notes else 1) and "not record" not in card
+    (tmp_path / "MODEL_CARD.md").write_text(card)
+    assert notes_of(tmp_path) == notes
+
+
+@pytest.mark.parametrize(
+    "notes",
+    [
+        "Trained on our FAQ. Licence: CC-BY.",
+        "# Our model\n\nTrained at night.\n\n## Data\n\nMail.",
+        "- data: mail\n\n<!-- hub metadata\nlicense: mit\n-->",
+        "## Data\n\nMail.\n\n## Limits\n\nDo not use it for X.",
+    ],
+)
+def test_all_notes_are_kept(notes, exported, tmp_path):
+    with opened_folder(exported / "hf", None, as_keras=False) as source:
+        card = encoder_card("module", source, network_bits=8, notes=notes)
     (tmp_path / "MODEL_CARD.md").write_text(card)
     assert notes_of(tmp_path) == notes
 

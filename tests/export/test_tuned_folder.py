@@ -13,6 +13,7 @@ import safetensors.numpy
 from support.huggingface_export import exported_folder
 
 from convert_tf import SentenceEncoder, export_model
+from convert_tf.checkpoints.identity import identity_of
 from convert_tf.checkpoints.kinds import CheckpointError
 
 TEXTS = ["how are you?", "", "hello,world!yes.", "AB" * 7, "what is ☃ this"]
@@ -85,6 +86,18 @@ def test_files_have_the_trained_weights(exported, tuned, tmp_path):
     export_model(tuned, tmp_path / "again", format="huggingface")
     (tmp_path / "again" / "onnx" / "model_quantized.onnx").unlink()
     assert_same_vectors(SentenceEncoder(tmp_path / "again"), expected)
+
+
+def test_other_weights_beside_old_onnx_files_are_another_encoder(exported, tuned, tmp_path):
+    shutil.copytree(exported / "hf", tmp_path / "hf")
+    identities = []
+    for weights in (exported / "hf" / "model.safetensors", tuned / "model.safetensors"):
+        shutil.copy(weights, tmp_path / "hf" / "model.safetensors")
+        export_model(tmp_path / "hf", tmp_path / "exported.onnx", network_bits=32)
+        identities.append(identity_of(tmp_path / "exported.onnx"))
+        (tmp_path / "exported.onnx").unlink()
+    assert identities[0].checksum != identities[1].checksum
+    assert identities[0].form == identities[1].form
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """`IntentClassifier` as a scikit-learn estimator, out-of-scope texts, and hierarchical labels."""
 
 import warnings
+from enum import Enum
 from functools import partial
 
 import numpy as np
@@ -17,6 +18,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.checkpoints.released import module_path
 from convert_tf.intents import cross_validation
+from convert_tf.intents.classifier import check_unvalidated
 from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import KINDS
@@ -461,6 +463,19 @@ def test_a_grid_is_decided_on_validation_data(encoder):
         make(encoder, grid=grid).fit(["x", "y"], ["a", "b"])
 
 
+@pytest.mark.parametrize("head", ["network", "logistic"])
+def test_confidence_is_calibrated_for_the_values_from_the_grid(head):
+    """The kind of encodings is chosen before these values, which does not affect confidence."""
+    grid = {"network": {"learning_rate": [0.01]}, "logistic": {"logistic_c": [0.01]}}[head]
+    chosen, fixed = (
+        make(ThreeKinds("reduced"), head, kind=kind, grid=grid, lexical=None).fit(TEXTS, LABELS)
+        for kind in ("auto", "reduced")
+    )
+    assert chosen.kind_ == "reduced"
+    assert chosen.mixture_ == fixed.mixture_
+    np.testing.assert_array_equal(chosen.predict_proba(QUERIES), fixed.predict_proba(QUERIES))
+
+
 def topics(texts):
     """Return an axis for the topic of each text; a fourth axis is for texts without topic."""
     words = {"hello": 0, "hi": 0, "good": 0, "password": 1, "order": 2}
@@ -526,8 +541,10 @@ def test_patience_holds_examples_out(encoder, monkeypatch):
     kernels = [each.parts_.head.layers[0].kernel for each in (stopped, given)]
     unstopped = make(encoder, **options).fit(TEXTS, LABELS).parts_.head.layers[0].kernel
     assert all(np.abs(kernel - unstopped).max() > 1e-3 for kernel in kernels)
-    with pytest.raises(ValueError, match="patience=1 needs validation data"):
-        given.fit(TEXTS, LABELS, folds=[])
+    for options in ({"patience": 1}, {"grid": {"epochs": [2]}}):
+        with pytest.raises(ValueError, match=r"need validation data if .* Received: grid="):
+            make(encoder, names=None, **options).fit(TEXTS, LABELS, folds=[])
+    check_unvalidated(make(encoder, "logistic", patience=1))  # this head has no patience
 
 
 def test_options_that_a_grid_replaces_are_not_looked_at(encoder):
@@ -546,6 +563,28 @@ def test_the_label_of_texts_out_of_scope_may_be_any(encoder, labels, outside):
     assert classifier.predict(TEXTS[:1]).tolist() == [outside]
     if outside != -1:
         assert classifier.score(TEXTS[:2], [outside, labels[1]]) == 0.5
+
+
+class Intent(str, Enum):
+    GREET = "greet"
+    RESET = "reset"
+    ORDER = "order"
+    OUTSIDE = "oos"
+
+
+def test_members_of_enumerations_are_their_strings(encoder):
+    options = {"out_of_scope": "confidence", "threshold": 1.1}
+    classifier = make(encoder, "logistic", **options, out_of_scope_label=Intent.OUTSIDE)
+    labels = [Intent(label) for label in LABELS]
+    classifier.fit([Enum("Text", {"A": text}, type=str).A for text in TEXTS], labels)
+    assert classifier.classes_.tolist() == ["greet", "order", "reset"]
+    assert {type(value) for values in classifier.examples_ for value in values} == {str}
+    assert classifier.examples_ == (TEXTS, LABELS)
+    assert classifier.predict([Intent.GREET]).tolist() == ["oos"]
+    classifier.set_params(out_of_scope=None, threshold=None).fit(TEXTS, labels)
+    assert classifier.score(TEXTS, labels) == 1
+    report = evaluate_classifier(classifier, LabelledTexts(TEXTS, labels))
+    assert report["accuracy"] == 1 and report["untrained"] == {}
 
 
 def test_confidence_and_distance_are_what_they_say(encoder):

@@ -71,9 +71,9 @@ def test_rejected_texts_get_a_sure_upper_level():
     )
     labels, limits = np.array(["a/x", "a/y", "b/z", "c"]), np.array([0.6, 0.6, 0.6, 0.8])
 
-    def answers(min_margin, kind="confidence", factor=1):
+    def answers(min_margin, kind="confidence", factor=1, nearest=0.0):
         decision = SingleIntent(labels, 0.6 * factor, limits * factor, kind, min_margin, True)
-        found = decision.answers(probabilities, np.zeros(5)).tolist()
+        found = decision.answers(probabilities, np.full(5, nearest)).tolist()
         said = [decision.confidence(*row) for row in zip(probabilities, found, strict=True)]
         sums = {"a": probabilities[:, :2].sum(1), "oos": 1 - probabilities.max(1)}
         expected = [sums.get(x, probabilities.max(1))[i] for i, x in enumerate(found)]
@@ -83,7 +83,25 @@ def test_rejected_texts_get_a_sure_upper_level():
     assert answers(0.31) == ["a", "a/x", "oos", "oos", "oos"]
     assert answers(0.0) == ["a", "a/x", "oos", "oos", "a"]
     # With a threshold on another scale, sums of probabilities are not compared with it.
-    assert answers(0.31, "both", 100) == ["a", "a", "oos", "oos", "oos"]
+    assert answers(0.31, "both", 100, nearest=99.0) == ["a", "a/x", "oos", "c", "oos"]
+    assert answers(0.31, "both", 100) == ["oos"] * 5
+
+
+@pytest.mark.parametrize("kind", ["distance", "both"])
+def test_texts_far_from_every_intent_get_no_upper_level(kind):
+    labels = np.array(["a/x", "a/y", "b/z", "c"])
+    probabilities = np.array([[0.5, 0.5, 0.0, 0.0]] * 2 + [[0.9, 0.1, 0.0, 0.0]])
+    nearest = np.array([0.1, 0.9, 0.9])
+    # With "both", the logarithm of the entropy of two equal probabilities is subtracted.
+    threshold = 0.5 if kind == "distance" else 0.5 - math.log(math.log(2))
+    decision = SingleIntent(labels, threshold, None, kind, 0.3, True, cosine_weight=1.0)
+    assert decision.answers(probabilities, nearest).tolist() == ["oos", "a", "a/x"]
+
+
+def test_a_trained_label_of_texts_out_of_scope_is_not_replaced_by_an_upper_level():
+    decision = SingleIntent(np.array(["a/x", "a/y", "oos"]), min_margin=0.05, upper_levels=True)
+    probabilities = np.array([[0.3, 0.3, 0.4], [0.31, 0.3, 0.39], [0.4, 0.38, 0.22]])
+    assert decision.answers(probabilities, np.zeros(3)).tolist() == ["oos", "oos", "a"]
 
 
 def test_several_intents():

@@ -325,6 +325,28 @@ def test_held_out_answers_are_of_encoders_that_did_not_see_them(
         assert seen == everything - held
 
 
+@pytest.mark.parametrize("arguments", [["--tune"], ["--head=network", "--patience=5"]])
+def test_choices_on_held_out_examples_are_refused(tmp_path, monkeypatch, arguments):
+    """The encoder would be trained on these examples. Nothing is trained before the refusal."""
+
+    def start(*_, **__):
+        raise ValueError("The training starts.")
+
+    monkeypatch.setattr(finetuning, "FewShotTuner", start)
+    monkeypatch.setattr(finetuning, "choose_precision", str)
+    (tmp_path / "run").mkdir()
+    data = write_csv(tmp_path / "train.csv")
+    command = (
+        "intent", "train", "--finetune", f"--encoder={tmp_path / 'run'}", f"--data={data}",
+        f"--output={tmp_path / 'model'}", *arguments,
+    )  # fmt: skip
+    with pytest.raises(SystemExit, match=r"need validation data .*Pass validation data \(--val"):
+        call_command(*command)
+    assert not (tmp_path / "model").exists()
+    with pytest.raises(SystemExit, match="The training starts"):
+        call_command(*command, f"--validation={data}")
+
+
 @pytest.mark.parametrize(
     ("examples", "arguments", "message"),
     [

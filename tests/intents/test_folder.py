@@ -111,6 +111,55 @@ def test_a_folder_is_written_once_and_read_whole(folders, tmp_path):
         classifier.save(folders / "checkpoint_a", overwrite=True)
 
 
+@pytest.fixture
+def stand_ins(tmp_path, monkeypatch):
+    """Two folders that stand for modules, and a classifier with a copy of the first one."""
+    monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda _: WordEncoder())
+    for name in ("module_a", "module_b"):
+        (tmp_path / name / "variables").mkdir(parents=True)
+        (tmp_path / name / "variables" / "variables.index").write_text(name)
+    write_csv(tmp_path / "train.csv")
+    classifier = IntentClassifier(str(tmp_path / "module_a"), names=None).fit(TEXTS, LABELS)
+    classifier.save(tmp_path / "first", module=tmp_path / "module_a")
+    return tmp_path
+
+
+def train(folder, *arguments, output):
+    call_command("intent", "train", f"--data={folder / 'train.csv'}", "--names=none", *arguments,
+                 f"--output={folder / output}")  # fmt: skip
+
+
+def test_an_encoder_in_a_replaced_folder_is_copied(stand_ins):
+    """The folder may be given as a link, and the encoder may be used by another model."""
+    first, second, link = (stand_ins / name for name in ("first", "second", "latest"))
+    link.symlink_to(first)
+    IntentClassifier.load(first).save(link, overwrite=True)
+    assert IntentClassifier.load(first).encoder == str(first / "module")
+    train(stand_ins, f"--encoder={first / 'module'}", output="second")
+    assert IntentClassifier.load(second).encoder == str(first / "module")
+    train(stand_ins, f"--model={second}", "--overwrite", output="first")
+    for folder in (first, second, link):
+        IntentClassifier.load(folder)
+    shutil.move(first, stand_ins / "moved")
+    moved = IntentClassifier.load(stand_ins / "moved")
+    assert moved.encoder == str(stand_ins / "moved" / "module")
+
+
+def test_an_encoder_that_would_be_deleted_is_kept(stand_ins, monkeypatch):
+    """Only one encoder can be copied to `module`, so the folder with the other one is kept."""
+    first, second = stand_ins / "first", stand_ins / "second"
+    modules = [str(first / "module"), str(stand_ins / "module_b")]
+    classifier = IntentClassifier(modules, names=None).fit(TEXTS, LABELS)
+    classifier.save(second, module=stand_ins / "module_b")
+    message = r"first/module' is an encoder of this classifier, .* would be deleted"
+    with pytest.raises(ValueError, match=message):
+        classifier.save(first, overwrite=True, module=second / "../module_b")
+    monkeypatch.setattr(IntentClassifier, "fit", None)  # the command refuses before training
+    with pytest.raises(SystemExit, match=message):
+        train(stand_ins, f"--model={second}", "--overwrite", output="first")
+    assert IntentClassifier.load(first).encoder == str(first / "module")
+
+
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
     """A classifier with words and thresholds, whose encoder must be passed when it is loaded."""

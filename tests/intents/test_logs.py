@@ -387,6 +387,28 @@ def test_drift_is_tested_against_the_examples(classifier):
     assert "have drifted" in monitor.monitoring_text({**week(classifier, TEXTS), "drift": other})
 
 
+def test_masked_messages_are_compared_with_masked_examples():
+    templates = [f"order {{}} {word}" for word in ("is late", "is lost", "came", "has not come")]
+    greetings = ["hello", "hi there", "good morning", "good day"]
+
+    def numbered(numbers):
+        return [template.format(n) for template in templates for n in numbers]
+
+    texts = [*numbered([11, 12, 13]), *greetings]
+    fitted = IntentClassifier(WordEncoder(), "logistic", names=None)
+    fitted.fit(texts, ["order"] * 12 + ["greet"] * 4)
+    found = week(fitted, [*numbered([77, 78]), *greetings], mask=True)
+    # After masking, every message equals an example, and each example counts once.
+    assert found["far"] == 0 and found["drift"]["farther"] == 0
+    plain = week(fitted, numbered([77, 78]))
+    assert (found["mask"], plain["mask"]) == (True, False)
+    del plain["mask"]  # as in a report from an earlier version
+    week(fitted, texts, since=plain)
+    for earlier, mask in ((plain, True), (found, False)):
+        with pytest.raises(ValueError, match=r"report counts .*masked messages.* omit --since"):
+            week(fitted, texts, since=earlier, mask=mask)
+
+
 def test_without_examples_there_is_no_drift(classifier):
     forgetful = copy.copy(classifier)
     forgetful.examples_ = None

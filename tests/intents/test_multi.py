@@ -3,6 +3,7 @@
 import itertools
 import json
 import pickle
+from enum import Enum
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from convert_tf import MultiIntentClassifier
 from convert_tf.intents.cross_validation import Outputs, fit_mixture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.loading import load_classifier
-from convert_tf.intents.multi import best_threshold, split_labels, truth_of
+from convert_tf.intents.multi import best_threshold, label_sets, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
 from convert_tf.intents.report import evaluate_classifier, report_text
 
@@ -152,6 +153,12 @@ def test_the_commands(tiny_onnx, tmp_path, capsys):
     assert len(first["intents"]) == 3
     assert first["confidence"] > 0
     assert empty["intent"] is None
+
+
+def test_members_of_enumerations_are_their_strings():
+    intent = Enum("Intent", {"BLOCK": "block", "GREET": "greet"}, type=str)
+    assert label_sets([[intent.GREET, "block", intent.BLOCK], []]) == [("block", "greet"), ()]
+    assert {type(name) for name in label_sets([[*intent]])[0]} == {str}
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,12 @@ def test_the_column_of_a_table_is_read(tmp_path, monkeypatch, name, content, is_
     assert list(filled_texts(Texts(tmp_path / name))) == ["where is it, please?", "hi"]
 
 
+@pytest.mark.parametrize("header", ["text\n", ""])
+def test_a_blank_line_in_a_single_column_is_an_empty_text(tmp_path, header):
+    (tmp_path / "a.csv").write_text(f"{header}hi\n\nbye\n")
+    assert list(Texts(tmp_path / "a.csv")) == ["hi", "", "bye"]
+
+
 def test_which_column_is_read_is_said_once(tmp_path, capsys):
     (tmp_path / "a.csv").write_text("id,query,intent\n1,hi,greet\n2,bye,bye\n")
     assert list(Texts(tmp_path / "a.csv")) == ["hi", "bye"]

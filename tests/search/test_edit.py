@@ -1,5 +1,6 @@
 """Adding candidates to an index, and removing them."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ from support.index_stubs import CONTEXTS, TEXTS, StubEncoder, StubRanker, make_c
 
 from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts
-from convert_tf.search.cache import DTYPES, CandidateCache, edit_cache
+from convert_tf.search import cache as cache_module
+from convert_tf.search.cache import DTYPES, CandidateCache, edit_cache, write_cache
 from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex
 from convert_tf.search.reranked import RerankedIndex
@@ -246,3 +248,43 @@ def test_the_command(tmp_path, tiny_onnx, capsys):
             call_command(*command, *arguments)
     with pytest.raises(SystemExit, match=r"has no candidate .* to remove"):
         call_command(*command, f"--remove={tmp_path}/old")
+
+
+def test_an_index_that_is_edited_while_it_is_opened_is_opened_again(tmp_path, monkeypatch):
+    make_cache(tmp_path / "cache")
+    check = cache_module.check_files
+    edits = iter([{"add": NEW[:1]}, {"add": NEW[2:], "remove": NEW[:1]}])
+
+    def edited_meanwhile(*files):
+        check(*files)
+        with monkeypatch.context() as patch:
+            patch.setattr(cache_module, "check_files", check)
+            if changes := next(edits, None):
+                edit(tmp_path / "cache", **changes)
+
+    monkeypatch.setattr(cache_module, "check_files", edited_meanwhile)
+    opened = CandidateCache(tmp_path / "cache")
+    assert [*opened.texts()] == [*TEXTS, NEW[2]]
+    assert next(edits, None) is None
+    facts = json.loads((tmp_path / "cache" / "candidates.json").read_text())
+    assert opened.texts_hash == facts["texts"]
+
+
+@pytest.mark.parametrize(("texts", "dtype"), [(TEXTS, "float64"), ("yes", "float32")])
+def test_wrong_arguments_leave_the_index_as_it_is(tmp_path, texts, dtype):
+    make_cache(tmp_path / "cache")
+    before = contents(tmp_path / "cache")
+    with pytest.raises(ValueError, match="must be"):
+        write_cache(
+            tmp_path / "cache", texts, StubEncoder().encode_candidates, fingerprint="stub",
+            dtype=dtype, overwrite=True,
+        )  # fmt: skip
+    assert contents(tmp_path / "cache") == before
+
+
+def test_halves_of_characters_are_replaced(tmp_path):
+    half, whole = "broken \ud83d emoji", "broken \ufffd emoji"
+    make_cache(tmp_path / "cache", ["yes", half])
+    assert [*CandidateCache(tmp_path / "cache").texts()] == ["yes", whole]
+    cache, encoded = edit(tmp_path / "cache", add=[f"{half}!"], remove=[half])
+    assert ([*cache.texts()], encoded) == (["yes", f"{whole}!"], 1)

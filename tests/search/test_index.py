@@ -34,7 +34,7 @@ from convert_tf.search.cache import (
     widened_float16,
     write_cache,
 )
-from convert_tf.search.encoders import load_encoder
+from convert_tf.search.encoders import CandidateEncoder, load_encoder
 from convert_tf.search.index import (
     FAISS_KINDS,
     CandidateIndex,
@@ -404,6 +404,36 @@ def test_ranking_anew(tmp_path):
         assert ids.tolist() == longest
         assert scores.tolist() == [len(TEXTS[i]) for i in longest]
     assert RerankedIndex(first, StubRanker()).search([], top_k=7).ids.shape == (0, 7)
+
+
+def test_flat_faiss_finds_the_same_among_nearly_equal_candidates(tmp_path):
+    pytest.importorskip("faiss")
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=(600, 64)).astype(np.float32)
+    vectors[1::2] = np.nextafter(vectors[::2], np.float32(2))
+    vector_of = {f"t{number}": vector for number, vector in enumerate(vectors)}
+
+    def encode(texts):
+        return np.stack([vector_of[text] for text in texts])
+
+    queries = rng.normal(size=(100, 64)).astype(np.float32)
+    contexts = [str(number) for number in range(100)]
+    encoder = CandidateEncoder(
+        "near", encode, lambda turns: (queries[[int(turn[0]) for turn in turns]][:, None], None)
+    )
+    cache = write_cache(tmp_path / "cache", vector_of, encode, fingerprint="near")
+    exact, flat = (
+        index.search(contexts, top_k=3).ids
+        for index in (CandidateIndex(cache, encoder), FaissIndex(cache, encoder, kind="flat"))
+    )
+    np.testing.assert_array_equal(exact, flat)
+
+
+def test_scores_of_texts_are_those_of_a_search(tmp_path):
+    index = CandidateIndex(make_cache(tmp_path / "cache"), StubEncoder())
+    texts = [context[-1] for context in CONTEXTS]
+    best = index.search(texts, top_k=7)
+    np.testing.assert_allclose(index.score(texts, best.ids), best.scores, rtol=1e-6)
 
 
 def test_logits_of_both_models_are_added(tmp_path):

@@ -1,7 +1,9 @@
 """The server for the web page. The page itself is tested in a browser (`make test-web`)."""
 
+import socket
 import tarfile
 import threading
+import urllib.error
 import urllib.request
 
 import pytest
@@ -39,6 +41,21 @@ def test_files_come_with_what_the_page_needs(folder):
     assert replies["model.onnx.gz"].headers["Cache-Control"] == "no-cache"
     assert replies["main.js"].headers["Cache-Control"] == "no-cache"
     assert replies["main.js"].headers["Content-Type"] == "text/javascript"
+
+
+def test_a_malformed_request_is_answered_and_a_missing_file_is_not_cached(folder, capfd):
+    with page_server(folder, host="127.0.0.1", port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = server.server_address[:2]
+        with socket.create_connection(address) as connection:
+            connection.sendall(b"\x16\x03\x01\r\n\r\n")
+            answer = connection.recv(1000)
+        (folder / "model.onnx.gz").unlink()
+        with pytest.raises(urllib.error.HTTPError, match="404") as missing:
+            urllib.request.urlopen("http://{}:{}/model.onnx.gz?v=1".format(*address))
+        server.shutdown()
+    assert b"400" in answer and "Traceback" not in capfd.readouterr().err
+    assert missing.value.headers["Cache-Control"] == "no-cache"
 
 
 def test_a_folder_without_the_page_is_refused(folder):

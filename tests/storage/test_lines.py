@@ -36,6 +36,12 @@ from convert_tf.storage.content import check_is_text
         (b"a\0b\n\0\0\0\0\n", ["a\0b", "\0\0\0\0"]),
         (b"one\rtwo\rthree", ["one", "two", "three"]),
         (b"one\n\rtwo\rthree", ["one", "\rtwo\rthree"]),
+        *(
+            (b"a" * size + b"\r\ntwo\r\nthree\r\n", ["a" * size, "two", "three"])
+            for size in (1022, 1023, 1024)
+        ),
+        (b"a\r" + b"b" * 2000 + b"\ntwo\n", ["a\r" + "b" * 2000, "two"]),
+        (b"a" * 2000 + b"\rtwo\r", ["a" * 2000, "two"]),
         # Texts that resemble other formats.
         *(
             (f"{text}\n".encode(), [text])

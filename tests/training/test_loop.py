@@ -23,6 +23,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.config.model import ModelConfig
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training import loop, state
 from convert_tf.training.encoder.options import EncoderTraining
@@ -240,6 +241,43 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
         checkpoint.CheckpointError, match="options that no longer exist: loss_reduction"
     ):
         carried_out(folder, steps=9)
+
+
+@pytest.mark.parametrize("scores", [[math.nan, 1, 3, 2], [math.nan, 1, 2, math.nan]])
+def test_a_nan_is_not_the_best_score(tmp_path, scores):
+    remaining = iter(scores)
+    folder = carried_out(
+        tmp_path / "run",
+        eval_every=2,
+        steps=6,
+        replaced={
+            "evaluate": lambda *_: {"dev": {"error": next(remaining)}},
+            "score": lambda row: row["dev"]["error"],
+        },
+    )
+    evaluation = checkpoint.training_facts(folder)["evaluation"]
+    assert evaluation["step"] == 4
+    assert evaluation["dev"]["error"] == max(scores[1:3])
+
+
+def test_a_run_started_again_keeps_no_part_of_the_earlier_model(finished, tmp_path):
+    parts = (
+        checkpoint.SIMILARITY_FILE,
+        checkpoint.PROJECTION_FILE,
+        checkpoint.ROUNDED_WEIGHTS_FILE,
+    )
+    folder = shutil.copytree(finished, tmp_path / "run")
+    for name in parts:
+        (folder / name).write_bytes(b"earlier")
+    record_checksums(folder, parts)
+    carried_out(folder, steps=9)  # resumed
+    assert [name for name in parts if (folder / name).is_file()] == [*parts]
+    shutil.rmtree(folder / "checkpoints")
+    carried_out(folder)
+    assert not [name for name in parts if (folder / name).exists()]
+    check_files(folder)
+    assert not {*parts} & {*json.loads((folder / CHECKSUMS_FILE).read_text())}
+    assert weights(folder) == weights(finished)
 
 
 def test_another_model_or_vocabulary_is_refused(finished, tmp_path):

@@ -66,6 +66,12 @@ def test_an_evaluator_is_reported_and_selects_the_weights_where_no_split_does(co
         assert best["mine"]["score"] == 5.0
 
 
+def test_an_evaluator_may_return_numbers_of_numpy(corpus, tmp_path):
+    scores = {"score": np.float32(0.5), "texts": np.int64(3)}
+    run = _train(corpus, tmp_path / "run", evaluators={"mine": lambda _: scores})
+    assert [row["mine"] for row in rows_of(run)] == [{"score": 0.5, "texts": 3}] * 2
+
+
 def test_a_tracker_gets_the_evaluations(corpus, tmp_path):
     numbers = []
     run = _train(

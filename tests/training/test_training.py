@@ -120,6 +120,12 @@ def test_resuming_refuses_another_model(corpus, finished):
         run(corpus.arrays, finished, model=dataclasses.replace(MODEL, side_layers=2))
 
 
+def test_resuming_refuses_another_optimizer(corpus, finished):
+    """The states of Adadelta and Adam have equal shapes."""
+    with pytest.raises(checkpoint.CheckpointError, match=r"optimizer: 'adam' → 'adadelta'"):
+        run(corpus.arrays, finished, **{**CHANGES, "steps": 10, "optimizer": "adadelta"})
+
+
 def test_init_from_refuses_another_vocabulary(corpus, finished, tmp_path):
     other = tmp_path / "vocab.txt"
     other.write_text(Path(corpus.vocabulary).read_text() + "zz\n")

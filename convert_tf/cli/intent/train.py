@@ -25,7 +25,7 @@ Flags:
   rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two intents
     are merged.
   validation: Files with examples for choosing --kind, --names, --tune and thresholds. Default:
-    cross-validation on --data.
+    cross-validation on --data. --finetune with --tune or --patience needs these files.
   label_separator: Character between the labels, such as + or |, if texts may have several intents
     or none.
   output: Folder of the model to write.
@@ -61,8 +61,13 @@ from convert_tf.cli.flags import (
 from convert_tf.cli.intent.discover import check_corrected
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
-from convert_tf.intents.encodings import ANY_KIND, identities_of
-from convert_tf.intents.folder import MODULE_FOLDER, classifier_folder, read_classifier
+from convert_tf.intents.encodings import ANY_KIND, encoder_paths, identities_of
+from convert_tf.intents.folder import (
+    MODULE_FOLDER,
+    classifier_folder,
+    module_to_copy,
+    read_classifier,
+)
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
@@ -274,13 +279,14 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
         _write_serving(classifier, values)  # copies the module that was written to --output
         return classifier, len(examples.texts)
     encoder = values.encoder if model is None else model.encoder
+    # The folder of a fine-tuned model contains the encoder, which is copied to the new folder.
+    module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
+    module_to_copy(encoder_paths(encoder), values.output, module)  # errors come before training
     classifier = IntentClassifier(encoder, **params)
     classifier.fit(*examples, validation=validation)
     # The serving module is written first. If the process is killed at this point, the command can
     # be repeated without --overwrite.
     _write_serving(classifier, values)
-    # The folder of a fine-tuned model contains the encoder, which is copied to the new folder.
-    module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
     classifier.save(values.output, module=module, **saved)
     return classifier, len(examples.texts)
 

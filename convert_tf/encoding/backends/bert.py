@@ -12,13 +12,13 @@ import numpy as np
 
 from convert_tf.checkpoints.bert import load_bert
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
+from convert_tf.config.bert import SENTENCE_LAYERS
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.storage.json_text import json_file
 
 _MODULES_FILE = "modules.json"
-_MODULES = {"Transformer", "Pooling", "Normalize"}
 _POOLING_FILE = Path("1_Pooling", "config.json")
 _LENGTH_FILE = "sentence_bert_config.json"
 _POOLINGS = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
@@ -73,7 +73,7 @@ class BertBackend(OpenedFromPath):
         """
         modules = json_file(path) if path.is_file() else []
         kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
-        if other := [kind for kind in kinds if kind not in _MODULES]:
+        if other := [kind for kind in kinds if kind not in SENTENCE_LAYERS]:
             raise self._unusable(f"it has a layer of the kind {', '.join(other)}")
 
     def _pooling_of(self, path: Path) -> str:

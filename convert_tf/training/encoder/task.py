@@ -23,14 +23,14 @@ from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.losses.base import Loss
 from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining, chosen_options
-from convert_tf.training.loop import carry_out, only_run_in
+from convert_tf.training.loop import carry_out, floats, only_run_in
 from convert_tf.training.processes import (
     agreed_precision,
     leaving_at_once,
     running_processes,
     spread_over_devices,
 )
-from convert_tf.training.state import newest_checkpoint
+from convert_tf.training.state import newest_checkpoint, options_before
 from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
@@ -201,7 +201,7 @@ class EncoderTask(Task):
                 split: evaluate_encoder(self.encoder, batches)
                 for split, batches in self._evaluation_batches.items()
             },
-            **{name: evaluate(self.encoder) for name, evaluate in self.evaluators.items()},
+            **{name: floats(evaluate(self.encoder)) for name, evaluate in self.evaluators.items()},
         }
 
     def score(self, row: dict[str, Any]) -> float | None:
@@ -234,7 +234,9 @@ class EncoderTask(Task):
         return facts | self._facts_before
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        return load_config(earlier).differences(self.data.model)
+        changes = load_config(earlier).differences(self.data.model)
+        before = options_before(self.folder / self.run_file)
+        return changes | self.config.only_kept(self.config.changes_since(before))
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
         data = self.data

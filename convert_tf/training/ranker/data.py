@@ -9,6 +9,7 @@ from convert_tf.checkpoints.vocabulary import check_same_vocabulary
 from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.data.candidates import read_examples
 from convert_tf.data.negatives import HardNegatives
+from convert_tf.data.packing import TokenIds, joined_ranges
 from convert_tf.data.ranking_batches import (
     NegativeSampler,
     RankingBatches,
@@ -98,7 +99,8 @@ def open_examples(
     """Open a file of candidates, or a folder of records or token ids, for a ranker.
 
     Reading token ids does not need TensorFlow. Token ids do not record where turns end, so contexts
-    from token ids have no earlier turns.
+    from token ids have no earlier turns. Long contexts keep their last tokens, as from records.
+    Only `convert-tf tokenize` has cut texts at their end, to its --max_tokens.
 
     Args:
       data: path of the file or the folder.
@@ -134,21 +136,26 @@ def open_examples(
 def _stored_examples(
     folder: ArrayFolder, split: str, head: HeadConfig, max_examples: int | None
 ) -> RankingExamples:
-    limits = (head.max_context_tokens, head.max_candidate_tokens)
-    contexts, responses = (
-        folder.open(split, max_tokens=min(limit, folder.max_tokens)) for limit in limits
-    )
+    limits = (folder.max_tokens, min(head.max_candidate_tokens, folder.max_tokens))
+    contexts, responses = (folder.open(split, max_tokens=limit) for limit in limits)
     numbers = np.arange(min(max_examples or contexts.num_examples, contexts.num_examples))
     if not len(numbers):
         raise ValueError(f"The split {split} in {folder.folder!r} has no examples.")
     first = first_places(responses, ("response",), numbers)
     chosen, places = np.unique(first, return_inverse=True)
     return RankingExamples(
-        contexts.texts("context", numbers),
+        _last_tokens(contexts.texts("context", numbers), head.max_context_tokens),
         responses.texts("response", chosen),
         [*places[:, None]],
         [*np.zeros((len(numbers), 1), np.int64)],
     )
+
+
+def _last_tokens(texts: TokenIds, max_tokens: int) -> TokenIds:
+    """Cut long texts to their last `max_tokens` tokens."""
+    lengths = np.minimum(texts.lengths, max_tokens)
+    flat = texts.flat[joined_ranges(texts.row_splits[1:] - lengths, lengths)]
+    return TokenIds(flat, np.cumsum(np.concatenate([[0], lengths])))
 
 
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:

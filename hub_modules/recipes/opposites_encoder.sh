@@ -1,0 +1,31 @@
+#!/bin/sh
+# Train a released encoder to tell opposites apart. Its own vectors keep its other encodings in place:
+#
+#   hub_modules/recipes/opposites_encoder.sh work/ contrasts/ 'utterances/*.jsonl.zst' convert_small/2
+#
+# Run this script from the root of the project. work/data/ is a folder of conversations that `convert-tf
+# prepare` wrote, as in train.sh. Only its first shard is read. Arguments after the encoder are passed to
+# `convert-tf train`. 1,800 steps of convert_small take an hour on one core that computes in bfloat16; without
+# bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the mean of the
+# weights and similarity maps after training (0.7) and before it (0.3). Export it with `export.py
+# --network_bits=8`. opposites_texts.sh describes the other files in work/. Every step keeps existing results,
+# so you can run the script again if it stops. Use another work folder for another encoder.
+set -eu
+work=$1 contrasts=$2 utterances=$3 encoder=$4
+shift 4
+recipes=hub_modules/recipes
+vocab=hub_modules/$encoder/assets/vocab.txt
+
+[ -d "$work/first" ] ||
+    python3 $recipes/first_shard.py "$work/data" "$work/first" deal_or_no_deal,esconv
+[ -d "$work/first_ids" ] || python3 -m convert_tf tokenize \
+    --data "$work/first" --vocab "$vocab" --output "$work/first_ids"
+$recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000
+[ -d "$work/own_vectors" ] ||
+    python3 $recipes/own_vectors.py "hub_modules/$encoder" "$work/text_ids" "$work/own_vectors"
+python3 -m convert_tf train --flagfile=$recipes/opposites_encoder.flags --data "$work/first_ids" \
+    --init_from "hub_modules/$encoder" --utterances "$work/text_ids" \
+    --utterance_teacher "$work/own_vectors" --triplets "$work/triplet_ids" \
+    --output "$work/runs/opposites" "$@"
+[ -d "$work/runs/opposites_mean" ] || python3 $recipes/mean.py "$work/runs/opposites" \
+    "hub_modules/$encoder" 0.3 "$work/runs/opposites_mean"
