@@ -106,7 +106,7 @@ def write_classifier(
     described["facts"] = dict(notes or {})
     head = io.BytesIO()
     np.savez(head, **arrays)
-    model = written_json(described, default=list)
+    model = written_json(described, default=_for_json)
     with writing(folder), output.open() as written:
         write_files(written, {MODEL_FILE: model, HEAD_FILE: head.getvalue()})
         if copied is not None:
@@ -114,6 +114,10 @@ def write_classifier(
                 shutil.copytree(copied, written / MODULE_FOLDER)
             except shutil.Error as error:  # its argument is a list of (source, target, reason)
                 raise OSError(errno.EIO, str(error.args[0][0][2])) from error
+
+
+def _for_json(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else list(value)
 
 
 def module_to_copy(

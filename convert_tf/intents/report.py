@@ -230,7 +230,7 @@ def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
         "examples": len(data.texts),
         "micro_f1": float(f1_score(truth, predicted, average="micro", zero_division=0)),
         "macro_f1": float(np.mean([row["f1"] for row in rows])) if rows else None,
-        "exact_match": 1 - len(wrong) / len(data.texts),
+        "exact_match": (len(data.texts) - len(wrong)) / len(data.texts),
         "threshold": classifier.threshold_,
         "untrained": unseen,
         "intents": rows,

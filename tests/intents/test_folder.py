@@ -69,6 +69,14 @@ def test_a_function_is_given_again(tmp_path):
     assert again.get_params()["hidden_dim"] == 8
 
 
+def test_options_may_be_numbers_of_numpy(tmp_path):
+    options = {**QUICK, "hidden_dim": np.int64(8), "threshold": np.float32(0.25)}
+    classifier = IntentClassifier(WordEncoder(), out_of_scope="confidence", **options)
+    classifier.fit(TEXTS, LABELS).save(tmp_path / "model")
+    again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    assert (again.get_params()["hidden_dim"], again.threshold_) == (8, 0.25)
+
+
 @pytest.mark.parametrize("form", ["module_a", "checkpoint_a", "tiny.onnx"])
 def test_an_encoder_that_has_a_path_is_saved_by_it(folders, tmp_path, capsys, form):
     """Commands, which accept paths only, can load the classifier."""
