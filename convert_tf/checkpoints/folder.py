@@ -117,16 +117,16 @@ def save_checkpoint(
         write_files(new, contents)
 
 
-def remove_optional_parts(folder: str | os.PathLike) -> None:
-    """Remove an earlier model's rounded weights and linear maps, before another model is written.
+def remove_maps(folder: str | os.PathLike) -> None:
+    """Remove the linear maps of an earlier model, before another model is written to its folder.
 
-    `save_checkpoint` replaces only the files that it writes, so these would stay.
+    `save_checkpoint` replaces only the files that it writes, so the maps would stay.
 
     Raises:
       ValueError: if the existing checksums cannot be read.
       FileWriteError: if the checksums cannot be written.
     """
-    names = (ROUNDED_WEIGHTS_FILE, PROJECTION_FILE, SIMILARITY_FILE)
+    names = (PROJECTION_FILE, SIMILARITY_FILE)
     path = Path(folder) / CHECKSUMS_FILE
     if path.is_file():  # first, because a file with a checksum must not be missing
         sums = json_file(path)

@@ -323,14 +323,14 @@ def _with_texts(turns: Sequence[Turn | None], name: str) -> list[Turn]:
 def _earlier(fields: Mapping[str, Any]) -> tuple[list[Turn], int]:
     """Return the turns before the context, and the index of the first answer in the dialogue.
 
-    The turns come from `history` or PolyAI's `context/0` and so on. If `history` contains lists of
-    a question and its answer, these answers count. Otherwise, no turn before the context does.
+    The turns come from `history` or PolyAI's `context/0` and so on. If an item of `history` is a
+    question with its answer, these answers count. Otherwise, no turn before the context does.
     """
     history = fields.get("history")
     if isinstance(history, list):
         rounds = [one if isinstance(one, list) else [one] for one in history]
         turns = [turn for one in rounds for turn in _turns_in(one) if turn and turn.text]
-        has_answers = any(isinstance(one, list) for one in history)
+        has_answers = any(isinstance(one, list) or len(_turns_of(one)) > 1 for one in history)
         return turns, 1 if has_answers else len(turns) + 1
     numbered = (fields.get(f"context/{number}") for number in range(9, -1, -1))
     turns = [Turn(text) for text in numbered if isinstance(text, str) and text.strip()]

@@ -22,6 +22,7 @@ _TEMPLATE = Path(__file__).with_name("card.md")
 _TABLE = "| | |\n|---|---|"
 # The comments around the author's notes in a card. Readers of the card do not see them.
 _START, _END = "<!-- notes -->", "<!-- end of notes -->"
+_LIMITS = "\n## Limits\n"
 # Finds the notes in a card from an earlier version, which has no such comments. They come after the
 # section on training and, if there is one, the section on evaluation, and before the section on
 # limits.
@@ -95,11 +96,18 @@ def encoder_card(
 
 
 def notes_of(folder: str | os.PathLike) -> str:
-    """Return the author's notes from a module's card; `""` if the card has none."""
+    """Return the author's notes from a module's card; `""` if the card has none.
+
+    These include what someone has added to the card between the notes and the section on limits.
+    """
     path = Path(folder) / CARD_FILE
     card = path.read_text(encoding="utf-8") if path.is_file() else ""
     if _START in card:
-        return card.split(_START, 1)[1].rsplit(_END, 1)[0].strip()
+        marked = card.split(_START, 1)[1]
+        end = marked.rfind(_END)  # −1 if someone has removed this comment
+        limits = marked.rfind(_LIMITS) if end < 0 else marked.find(_LIMITS, end)
+        notes = marked[: limits if limits >= 0 else len(marked)]
+        return re.sub(rf"\n*{_END}\n*", "\n\n", notes).strip()
     match = _NOTES.search(card)
     return match["notes"].strip() if match else ""
 
@@ -163,7 +171,7 @@ def _filled(shown: Mapping[str, bool], *, notes: str, **facts: Any) -> str:
     """
     facts |= {name: "" for name, is_shown in shown.items() if is_shown}
     before, after = _TEMPLATE.read_text(encoding="utf-8").split("{notes}\n")
-    marked = f"{_START}\n\n{notes.strip()}\n\n{_END}" if notes.strip() else ""
+    marked = "\n\n".join(filter(None, [_START, notes.strip(), _END]))
     parts = [_without_unknown(before, facts), marked, _without_unknown(after, facts)]
     return "\n\n".join(filter(None, parts)) + "\n"
 

@@ -57,7 +57,8 @@ PAIR_NAMES = [
 ]
 # Names for columns with candidates in a table without contexts.
 _CANDIDATE = ("candidate", "response", "answer", "reply", "passage", "document")
-_KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
+# A first line with at least two of these names is the header of a table.
+KNOWN = {*TEXT, *LABEL, *_CANDIDATE, SOURCE, "id", *(name for pair in PAIR_NAMES for name in pair)}
 Names = tuple[str, ...]
 Cells = Sequence[str]
 
@@ -87,11 +88,6 @@ def filled(fields: Mapping[str, Any]) -> dict[str, Any]:
 def first_of(wanted: Sequence[str], names: Any) -> str | None:
     """Return the first of the wanted names that is among `names`, or None."""
     return next((name for name in wanted if name in names), None)
-
-
-def is_header(cells: Cells) -> bool:
-    """Return whether at least two cells of a row are known column names."""
-    return len({*column_names(cells)} & _KNOWN) >= 2
 
 
 def names_of_pair(names: Iterable[str]) -> tuple[str, str] | None:

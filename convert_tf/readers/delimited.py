@@ -208,10 +208,12 @@ def _score(head: Sequence[str], delimiter: str, columns: Columns) -> tuple[bool,
 def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]:
     """Yield the rows of a table. Unusable rows are skipped.
 
-    Blank lines are skipped too, except in a table with a single column, where they are empty cells.
+    Blank lines are skipped too, except between the rows of a table with a single column, where they
+    are empty cells.
     """
     reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
     num_columns = None
+    num_blank = 0  # number of blank lines since the last row
     while True:
         lines.row = []
         try:
@@ -231,9 +233,13 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
         reason = next((line.reason for line in lines.row if line.reason), "")
         if reason:
             file.skip(reason)
-        elif row or num_columns == 1:
-            num_columns = num_columns or len(row)
-            yield row or [""]
+        elif row:
+            if num_columns == 1:
+                yield from ([""] for _ in range(num_blank))
+            num_columns, num_blank = num_columns or len(row), 0
+            yield row
+        else:
+            num_blank += 1
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:

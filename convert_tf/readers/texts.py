@@ -144,7 +144,7 @@ def _has_header(head: bytes, find: Find) -> bool:
         header = column_names(rows[0])
         is_even = all(len(row) == size for row in rows)
         if find(header) and max(map(len, header)) <= _MAX_NAME:
-            if names.is_header(rows[0]):
+            if len({*header} & names.KNOWN) >= 2:
                 return True
             # All column names are single words, and each line has a field for every column.
             if len(rows) > 1 and is_even and all(_WORD.fullmatch(cell.strip()) for cell in rows[0]):

@@ -17,8 +17,10 @@ The id of a candidate is its position, starting at 0.
 
 import contextlib
 import hashlib
+import itertools
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
@@ -34,6 +36,9 @@ from convert_tf.storage.json_text import whole_characters
 from convert_tf.storage.progress import Progress
 
 DTYPES = ("float32", "float16", "int8")
+# An edit replaces the files within some milliseconds. An opening that fails may have met an edit.
+_ATTEMPTS = 3
+_BETWEEN_ATTEMPTS = 0.02  # seconds
 _ARRAYS = ("vectors", "scales", "texts", "offsets")
 FORMAT = FolderFormat(
     what="candidate cache",
@@ -73,16 +78,16 @@ class CandidateCache:
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = Path(folder)
-        while True:  # if an edit replaces the folder while it is opened, it is opened again
-            facts = FORMAT.facts(folder)
+        for attempt in itertools.count(1):
             try:
+                facts = FORMAT.facts(folder)
                 self._open(facts)
-            except ValueError:
-                if FORMAT.facts(folder) == facts:
-                    raise
-            else:
                 if FORMAT.facts(folder) == facts:
                     return
+            except (OSError, ValueError):
+                if attempt >= _ATTEMPTS:
+                    raise
+            time.sleep(_BETWEEN_ATTEMPTS)
 
     def _open(self, facts: Mapping[str, Any]) -> None:
         """Map the files into memory, which must be those that the facts describe."""

@@ -43,6 +43,9 @@ def page_folder() -> Path:
         ) from error
 
 
+_UNCHANGED = (HTTPStatus.OK, HTTPStatus.NOT_MODIFIED)
+
+
 class _Handler(SimpleHTTPRequestHandler):
     """Serves files with the headers that the page needs, without logging requests."""
 
@@ -62,7 +65,7 @@ class _Handler(SimpleHTTPRequestHandler):
     def end_headers(self) -> None:
         # The page requests large files with a checksum of their content in the URL, so browsers may
         # keep these files.
-        is_dated = ".gz?v=" in self.path and self._status == HTTPStatus.OK
+        is_dated = ".gz?v=" in self.path and self._status in _UNCHANGED
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()
 

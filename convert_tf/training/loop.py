@@ -18,7 +18,7 @@ import keras
 import numpy as np
 
 from convert_tf.checkpoints.facts import training_facts
-from convert_tf.checkpoints.folder import remove_optional_parts
+from convert_tf.checkpoints.folder import remove_maps
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.config.base import Config
 from convert_tf.data.prefetch import prefetched
@@ -285,7 +285,7 @@ class _Steps:
             if self._is_writer:
                 self._write_rows()
                 if self.step == 0:  # this run was not resumed
-                    remove_optional_parts(task.folder)
+                    remove_maps(task.folder)
                 if is_best:
                     task.save(task.folder, self._facts(), is_best=True)
                 for name, values in measured.items():

@@ -171,6 +171,7 @@ def test_shapes_are_read_by_their_keys(write_dump, value, expected, form):
         ({"history": ["Hi", "Hello"], "context": Q, "response": A}, 3),
         ({"history": [], "context": Q, "response": A}, 1),
         ({"instruction": Q, "output": A, "history": [["Hi", "Hello"]]}, 1),
+        ({"question": Q, "answer": A, "history": [{"question": "Hi", "answer": "Hello"}]}, 1),
         ({"context": ["Hi", "Hello", Q], "response": A}, 1),
     ],
 )

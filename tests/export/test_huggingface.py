@@ -291,6 +291,11 @@ def test_all_notes_are_kept(notes, exported, tmp_path):
         card = encoder_card("module", source, network_bits=8, notes=notes)
     (tmp_path / "MODEL_CARD.md").write_text(card)
     assert notes_of(tmp_path) == notes
+    before, limits, after = card.rpartition("\n## Limits\n")
+    (tmp_path / "MODEL_CARD.md").write_text(f"{before}Added.\n{limits}{after}")
+    assert notes_of(tmp_path) == f"{notes}\n\nAdded."
+    (tmp_path / "MODEL_CARD.md").write_text(card.replace("<!-- end of notes -->", ""))
+    assert notes_of(tmp_path) == notes
 
 
 @pytest.mark.parametrize("evaluation", ["", "## Evaluation during training\n\n| step | 7 |\n\n"])

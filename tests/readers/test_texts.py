@@ -39,7 +39,7 @@ def test_the_column_of_a_table_is_read(tmp_path, monkeypatch, name, content, is_
 
 @pytest.mark.parametrize("header", ["text\n", ""])
 def test_a_blank_line_in_a_single_column_is_an_empty_text(tmp_path, header):
-    (tmp_path / "a.csv").write_text(f"{header}hi\n\nbye\n")
+    (tmp_path / "a.csv").write_text(f"\n{header}hi\n\nbye\n\n\n")
     assert list(Texts(tmp_path / "a.csv")) == ["hi", "", "bye"]
 
 

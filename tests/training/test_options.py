@@ -92,7 +92,7 @@ def test_a_resumed_ranker_keeps_what_its_weights_were_trained_to():
     ]
     assert kept == [
         "head", "reduction", "reduction_tokens", "poly_codes", "poly_variant", "learn_scale",
-        "separate_trunks", "freeze", "trainable_blocks", "output_std",
+        "separate_trunks", "optimizer", "freeze", "trainable_blocks", "output_std",
     ]  # fmt: skip
 
 

@@ -235,6 +235,7 @@ def _train_several(values: Any) -> tuple[Any, int]:
     """Train and write a classifier. Return the classifier and the number of examples."""
     from convert_tf.intents.multi import MultiIntentClassifier, split_labels
 
+    module_to_copy(encoder_paths(values.encoder), values.output)  # errors come before training
     texts, labels = read_files(values.data, needs_labels=False)
     leave_out = (*_NO_FLAG, "kind") if values.kind == ANY_KIND else _NO_FLAG
     classifier = MultiIntentClassifier(

@@ -38,7 +38,7 @@ from convert_tf.data.tasks.item import (
     numbered_lines,
     problem_item,
 )
-from convert_tf.readers.columns import Columns, Names, is_header
+from convert_tf.readers.columns import Columns, Names
 from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 
@@ -71,9 +71,9 @@ def is_ubuntu(head: Sequence[str]) -> bool:
 
 
 def _are_labelled(head: Sequence[str]) -> bool:
-    if not head or is_header(head[0].split("\t")):
-        return False
-    return 2 * sum(map(bool, map(_LINE.match, head))) > len(head)
+    # The first line must be a row, because other tables have a header.
+    rows = [bool(_LINE.match(line)) for line in head]
+    return bool(rows) and rows[0] and 2 * sum(rows) > len(rows)
 
 
 def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:

@@ -21,7 +21,6 @@ from convert_tf.data.tasks.item import (
     numbered_lines,
     problem_item,
 )
-from convert_tf.readers.columns import is_header
 from convert_tf.readers.files import TableFile
 
 _HEADER = "questionid\tquestion\tdocumentid\tdocumenttitle\tsentenceid\tsentence\tlabel"
@@ -31,14 +30,14 @@ _LINE = re.compile(r"[^\t]+\t[^\t]*\t[01]\s*")
 
 
 def is_wikiqa(head: Sequence[str]) -> bool:
-    """Return whether a file has WikiQA's header, or its first lines mostly look like the `.txt`.
+    """Return whether a file has WikiQA's header, or its first lines look like the `.txt`.
 
-    A table with a header of its own is not a `.txt` of WikiQA.
+    The first line must be a row, because other tables have a header. Most others must be rows too.
     """
     if not head or _is_header(head[0]):
         return bool(head)
-    is_txt = 2 * sum(map(bool, map(_LINE.fullmatch, head))) > len(head)
-    return is_txt and not is_header(head[0].split("\t"))
+    rows = [bool(_LINE.fullmatch(line)) for line in head]
+    return rows[0] and 2 * sum(rows) > len(rows)
 
 
 def _is_header(line: str) -> bool:

@@ -3,6 +3,7 @@
 Reference: arXiv 1905.01969 §4.2 to §4.4, §5.1, §5.3.
 """
 
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -271,7 +272,8 @@ class RankerTask(Task):
         dev = self.data.dev
         scores = score_lists(self.ranker, dev.contexts, dev.pool, dev.candidates)
         measured = ranking_report(scores, dev)
-        if rows and measured["loss"] >= min(row["dev"]["loss"] for row in rows):
+        losses = [row["dev"]["loss"] for row in rows if not math.isnan(row["dev"]["loss"])]
+        if losses and not measured["loss"] < min(losses):
             self.model.optimizer.decay(_PLATEAU_DECAY)
         return {
             "pairs": step * self.config.batch_size,
