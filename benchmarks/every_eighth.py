@@ -1,15 +1,13 @@
-"""Divide a table of texts and labels: every eighth row for validation, and the other rows.
+"""Write every eighth row of a table of texts and labels, for validation.
 
 ```
 python benchmarks/every_eighth.py --input banking77.train.csv \\
     --without banking77.train_10shot.csv --output banking77.valid.csv
-python benchmarks/every_eighth.py --input banking77.train.csv --others \\
-    --without banking77.valid.csv --output banking77.rest.csv
 ```
 
-The output contains the first, ninth, … row of the input, or with `--others` the rows in between.
-Rows whose text is in the file `--without`, in upper or lower case, are left out. So the texts for
-validation are not among the training texts.
+The output contains the first, ninth, … row of the input. Rows whose text is in the file
+`--without`, in upper or lower case, are left out. So the texts for validation are not among the
+training texts.
 """
 
 import csv
@@ -19,7 +17,6 @@ from absl import app, flags
 
 _INPUT = flags.DEFINE_string("input", None, "CSV file with the columns text and label.")
 _WITHOUT = flags.DEFINE_string("without", None, "CSV file whose texts are left out.")
-_OTHERS = flags.DEFINE_boolean("others", False, "Write the rows that are not every eighth.")
 _OUTPUT = flags.DEFINE_string("output", None, "CSV file to write.")
 
 
@@ -31,11 +28,7 @@ def _rows(path: str) -> list[dict[str, str]]:
 def main(argv: list[str]) -> None:
     del argv
     left_out = {row["text"].lower() for row in _rows(_WITHOUT.value)}
-    rows = [
-        row
-        for number, row in enumerate(_rows(_INPUT.value))
-        if (number % 8 != 0) == _OTHERS.value and row["text"].lower() not in left_out
-    ]
+    rows = [row for row in _rows(_INPUT.value)[::8] if row["text"].lower() not in left_out]
     path = Path(_OUTPUT.value)
     with open(path, "w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, ["text", "label"], lineterminator="\n")

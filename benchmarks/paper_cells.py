@@ -37,10 +37,6 @@ MADE = {
         "python benchmarks/every_eighth.py --input banking77.train.csv "
         "--without banking77.train_10shot.csv --output banking77.valid.csv",
     ),
-    "banking77.rest.csv": (
-        "python benchmarks/every_eighth.py --input banking77.train.csv --others "
-        "--without banking77.valid.csv --output banking77.rest.csv",
-    ),
     "SUBWORDS.txt": ("vocabulary --input REDDIT --min_count 250 --output SUBWORDS.txt",),
     "REDDIT_BERT": (f"pretrain --data REDDIT {_TRUNK} --output REDDIT_BERT",),
     "DOCUMENTS_BERT": (f"pretrain --data DOCUMENTS {_TRUNK} --output DOCUMENTS_BERT",),
@@ -303,10 +299,6 @@ CELLS = (
             (
                 "BANKING77, 10 per intent", "banking77.train_10shot.csv", "banking77.valid.csv",
                 "banking77.test.csv", 3, 20, ("92.7 (Banking)", "93.2 (BERT-large, Banking)"),
-            ),
-            (
-                "BANKING77, all", "banking77.rest.csv", "banking77.valid.csv",
-                "banking77.test.csv", 1, 3, ("92.7 (Banking)", "93.2 (BERT-large, Banking)"),
             ),
             (
                 "CLINC150", "clinc150.train.csv", "clinc150.val.csv", "clinc150.test.csv", 1, 3,

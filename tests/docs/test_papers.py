@@ -175,7 +175,7 @@ def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
 
 
 def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch):
-    table, shots, valid, others = (tmp_path / f"{name}.csv" for name in ("all", "few", "v", "o"))
+    table, shots, valid = (tmp_path / f"{name}.csv" for name in ("all", "few", "valid"))
     texts = ["Hi", *"abcdefg", "h", "i", *"jklmno", "p", "H"]
     table.write_text("text,label\n" + "".join(f"{text},x\n" for text in texts), encoding="utf-8")
     shots.write_text("text,label\nhI,x\n", encoding="utf-8")
@@ -183,10 +183,6 @@ def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch
     options = (f"--input={table}", f"--without={shots}", f"--output={valid}")
     call_script(monkeypatch, script, *options)
     assert valid.read_text(encoding="utf-8") == "text,label\nh,x\np,x\n"
-    options = (f"--input={table}", "--others", f"--without={valid}", f"--output={others}")
-    call_script(monkeypatch, script, *options)
-    written = others.read_text(encoding="utf-8").splitlines()[1:]
-    assert [line[0] for line in written] == [*"abcdefgijklmno"]
 
 
 @pytest.mark.parametrize(
@@ -273,7 +269,7 @@ def test_a_tiny_table_is_measured_once(tmp_path, monkeypatch, capsys):
     )  # fmt: skip
     call_script(monkeypatch, SCRIPT, *arguments)
     assert (
-        "skipped ConveRT 7: BANKING77, 10 per intent, r: no banking77.train_"
+        "skipped ConveRT 7: BANKING77, 10 per intent, r: no banking77.train.csv, "
         in capsys.readouterr().out
     )
     (cell,) = json.loads(results.read_text(encoding="utf-8")).values()

@@ -112,7 +112,7 @@ def test_module_card(folder, reference):
         "no earlier turns",
     ):
         assert fact in card
-    assert "\n\n## Data\n\nLetters of *nobody*.\n\n## Limits\n\n- " in card
+    assert "\n\n## Data\n\nLetters of *nobody*.\n\n<!-- end of notes -->\n\n## Limits\n\n- " in card
     assert "someone" not in card  # cards are published, so they do not name the folder of the data
 
 
