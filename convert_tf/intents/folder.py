@@ -136,10 +136,10 @@ def module_to_copy(
     """
     place = os.path.realpath(folder)
     paths = [os.path.realpath(path) for path in encoders if isinstance(path, str | os.PathLike)]
-    own = [os.path.realpath(os.path.join(place, MODULE_FOLDER))]
+    copyable = [os.path.realpath(os.path.join(place, MODULE_FOLDER))]
     if module is not None:
-        own.insert(0, os.path.realpath(module))
-    copied = next((path for path in own if path in paths), None)
+        copyable.insert(0, os.path.realpath(module))
+    copied = next((path for path in copyable if path in paths), None)
     for path in paths:
         if path != copied and Path(path).is_relative_to(place):
             raise ValueError(
