@@ -53,11 +53,8 @@ def write_checkpoint(
     subwords = [f"\ufe4f{w}" for w in dict.fromkeys([*WORDS, *characters, "?", ".", ",", "!"])]
     vocabulary = folder.parent / f"{folder.name}.txt"
     write_vocabulary(vocabulary, [*subwords, *characters])
-    encoder = DualEncoder(
-        model_preset(
-            "tiny", vocab_size=len(subwords) + len(characters), num_oov_buckets=7, **config
-        )
-    )
+    options = {"vocab_size": len(subwords) + len(characters), "num_oov_buckets": 7, **config}
+    encoder = DualEncoder(model_preset("tiny", **options))
     rng = np.random.default_rng(seed)
     for variable in encoder.trainable_variables:
         scale = 0.1 * float(np.std(variable)) + 0.02

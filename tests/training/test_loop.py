@@ -260,12 +260,8 @@ def test_a_nan_is_not_the_best_score(tmp_path, scores):
     assert evaluation["dev"]["error"] == max(scores[1:3])
 
 
-def test_a_run_started_again_keeps_no_part_of_the_earlier_model(finished, tmp_path):
-    parts = (
-        checkpoint.SIMILARITY_FILE,
-        checkpoint.PROJECTION_FILE,
-        checkpoint.ROUNDED_WEIGHTS_FILE,
-    )
+def test_a_run_started_again_keeps_no_map_of_the_earlier_model(finished, tmp_path):
+    parts = (checkpoint.SIMILARITY_FILE, checkpoint.PROJECTION_FILE)
     folder = shutil.copytree(finished, tmp_path / "run")
     for name in parts:
         (folder / name).write_bytes(b"earlier")

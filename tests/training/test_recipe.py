@@ -275,7 +275,7 @@ def write_first_records(folder, *, dev, train):
 def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     from convert_tf.export.hub.writing import export_module
 
-    checkpoint = write_checkpoint(tmp_path / "start", similarity_dim=12)
+    checkpoint = write_checkpoint(tmp_path / "start", similarity_dim=12, num_oov_buckets=1000)
     module = tmp_path / "hub_modules" / "tiny" / "1"
     export_module(checkpoint, module)
     (tmp_path / "hub_modules" / "recipes").symlink_to(RECIPES)
@@ -358,7 +358,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     (work / "text_vectors").rename(work / "unread")
     call(
         "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
-        folder=tmp_path, cwd=tmp_path,
+        "--learning_rate=0.01", folder=tmp_path, cwd=tmp_path,
     )  # fmt: skip
     trained, mean = (
         SentenceEncoder(work / "runs" / name, compute_dtype="float32")
@@ -367,8 +367,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     for kind in ("reduced", "similarity"):
         vectors = [encoder.encode(["open it"], kind=kind) for encoder in (start, mean, trained)]
         to_mean, to_trained = (np.abs(vectors[0] - other).max() for other in vectors[1:])
-        assert to_mean > 0
-        assert kind == "similarity" or to_mean < to_trained
+        assert 1e-3 < to_mean < to_trained
 
 
 @pytest.mark.slow
