@@ -40,6 +40,7 @@ from convert_tf.storage.content import check_is_text
             (b"a" * size + b"\r\ntwo\r\nthree\r\n", ["a" * size, "two", "three"])
             for size in (1022, 1023, 1024)
         ),
+        (b"1 %\r50 %\r99 %\rdone\nbye\n", ["1 %\r50 %\r99 %\rdone", "bye"]),
         (b"a\r" + b"b" * 2000 + b"\ntwo\n", ["a\r" + "b" * 2000, "two"]),
         (b"a" * 2000 + b"\rtwo\rthree\nfour\rfive", ["a" * 2000, "two", "three", "four", "five"]),
         (b"a" * 2000 + b"\rtwo\r", ["a" * 2000, "two"]),
