@@ -59,7 +59,8 @@ web: $(READY) web/dist/model.onnx.gz
 	cd web && npm ci --no-audit --no-fund && npm run build
 
 web/dist/model.onnx.gz: $(WEB_MODULE)/saved_model.pb scripts/web_assets.py \
-    $(wildcard convert_tf/export/onnx/*.py convert_tf/text/*.py convert_tf/encoding/backends/onnx.py)
+    $(wildcard convert_tf/export/onnx/*.py convert_tf/text/*.py convert_tf/text/*.json) \
+    convert_tf/encoding/backends/onnx.py
 	$(PY) scripts/web_assets.py --encoder $(WEB_MODULE) --output web/dist
 
 # Test the page in Chromium (Debian's package chromium), and compare its token ids with those of Python

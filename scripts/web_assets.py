@@ -29,14 +29,25 @@ def tokenizer_data(module: Path, facts: dict) -> dict:
 
 
 def write_assets(module: Path, output: Path) -> None:
-    """Write the compressed model and tokenizer of a module to a folder."""
+    """Write the compressed model and tokenizer of a module to a folder.
+
+    The model is written last, because `make web` takes the files for complete if it is there.
+
+    Raises:
+      ValueError: if the module reads earlier turns, for which the page has no input.
+    """
     output.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as work:
         model = export_onnx(module, Path(work) / "model.onnx")
-        facts = OnnxBackend(model).facts
+        backend = OnnxBackend(model)
+        if backend.reads_history:
+            raise ValueError(
+                f"{str(module)!r} reads earlier turns, which the page cannot pass to it. Choose a "
+                "single-context module."
+            )
+        text = json.dumps(tokenizer_data(module, backend.facts), ensure_ascii=False)
+        write_file(output / "tokenizer.json.gz", gzip.compress(text.encode("utf-8"), 9, mtime=0))
         write_file(output / "model.onnx.gz", gzip.compress(model.read_bytes(), 9, mtime=0))
-    text = json.dumps(tokenizer_data(module, facts), ensure_ascii=False)
-    write_file(output / "tokenizer.json.gz", gzip.compress(text.encode("utf-8"), 9, mtime=0))
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from convert_tf.corpora.sample import SampleThreads
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.storage.files import write_file
+from convert_tf.storage.json_text import whole_characters
 
 # fmt: off
 _ODD = [
@@ -69,7 +70,7 @@ def write_cases(module: Path, output: Path, *, number: int) -> None:
     with tempfile.TemporaryDirectory() as work:
         path = export_onnx(module, Path(work) / "model.onnx")
         backend = OnnxBackend(path)
-        ids, splits = backend.token_ids([text.encode("utf-8", "surrogatepass") for text in texts])
+        ids, splits = backend.token_ids([whole_characters(text).encode() for text in texts])
         own = [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
         some = [text for text in texts[:: len(texts) // _VECTORS] if len(text) < 200]
         encoder = SentenceEncoder(backend)

@@ -31,20 +31,20 @@ export class Client {
   /** Return a vector for each text, and the model's milliseconds: 0 if all vectors were cached. */
   async encode(texts: string[], kind: Kind): Promise<[Float32Array[], number]> {
     const key = (text: string) => `${kind} ${text}`;
-    const unknown = [...new Set(texts.filter((text) => !this.kept.has(key(text))))];
+    const vectorOf = new Map(texts.map((text) => [text, this.kept.get(key(text))]));
+    const unknown = [...vectorOf.keys()].filter((text) => !vectorOf.get(text));
     let milliseconds = 0;
     if (unknown.length) {
       const told = await this.ask(unknown, kind);
       if (told.type !== "vectors") throw new Error(told.type === "failed" ? told.message : told.type);
       milliseconds = told.milliseconds;
       if (this.kept.size > KEPT) this.kept.clear();
-      const fresh = new Map(unknown.map((text, i) => [text, told.vectors[i]]));
-      const found = texts.map((text) => fresh.get(text) ?? this.kept.get(key(text))!);
-      fresh.forEach((vector, text) => this.kept.set(key(text), vector));
-      if (found.every((vector) => vector !== undefined)) return [found, milliseconds];
-      return this.encode(texts, kind);
+      unknown.forEach((text, i) => {
+        vectorOf.set(text, told.vectors[i]);
+        this.kept.set(key(text), told.vectors[i]);
+      });
     }
-    return [texts.map((text) => this.kept.get(key(text))!), milliseconds];
+    return [texts.map((text) => vectorOf.get(text)!), milliseconds];
   }
 
   private ask(texts: string[], kind: Kind): Promise<Told> {

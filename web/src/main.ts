@@ -116,7 +116,8 @@ async function classify(): Promise<void> {
   const examples = lines("examples")
     .map((line) => line.split(":"))
     .filter((parts) => parts.length > 1)
-    .map(([label, ...rest]) => ({ label: label.trim(), text: rest.join(":").trim() }));
+    .map(([label, ...rest]) => ({ label: label.trim(), text: rest.join(":").trim() }))
+    .filter(({ label, text }) => label && text);
   const tests = lines("tests");
   const output = element("intents");
   if (new Set(examples.map((each) => each.label)).size < 2) {

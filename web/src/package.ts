@@ -7,11 +7,13 @@ export { Encoder, type Kind } from "./encoder.js";
 
 /** Load the encoder in this package, or in another folder.
  *
- * The folder must contain `model.onnx.gz` and `tokenizer.json.gz`. Its address must end with a slash. */
+ * The folder must contain `model.onnx.gz` and `tokenizer.json.gz`. Its address must end with a slash. In a
+ * web page, it may be relative to the page. In Node, it must begin with `file:`, `http:` or `https:`. */
 export async function load(folder: string | URL = new URL("./", import.meta.url)): Promise<Encoder> {
+  const base = new URL(folder, globalThis.document?.baseURI ?? globalThis.location?.href);
   const [model, tokenizer] = await Promise.all([
-    contentOf(new URL("model.onnx.gz", folder)),
-    contentOf(new URL("tokenizer.json.gz", folder)),
+    contentOf(new URL("model.onnx.gz", base)),
+    contentOf(new URL("tokenizer.json.gz", base)),
   ]);
   return Encoder.open(model, JSON.parse(new TextDecoder().decode(tokenizer)));
 }

@@ -127,12 +127,12 @@ export function bucketOf(character: string, buckets: number): number {
   return Number(hash % BigInt(buckets));
 }
 
-/** Return the characters of a text. A lone surrogate becomes three replacement characters. */
+/** Return the characters of a text. A lone surrogate becomes a replacement character, as in Python. */
 function charactersOf(text: string): string[] {
   const found: string[] = [];
   for (const character of text) {
     const point = character.codePointAt(0)!;
-    if (point >= 0xd800 && point <= 0xdfff) found.push("\ufffd", "\ufffd", "\ufffd");
+    if (point >= 0xd800 && point <= 0xdfff) found.push("\ufffd");
     else found.push(character);
   }
   return found;
