@@ -260,4 +260,4 @@ class MapTraining(Config):
     teaching: float = option(2.0, at_least=0)
     map_steps: int = option(1_500, at_least=1)
     map_learning_rate: float = option(0.02, above=0)
-    seed: int = 0
+    seed: int = option(0, at_least=0)

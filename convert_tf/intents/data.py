@@ -97,7 +97,13 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
     """
     file = io.StringIO()
     cells = ([f" {cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
-    csv.writer(file, lineterminator="\n").writerows([("text", "label"), *cells])
+    plain, quoting = (
+        csv.writer(file, lineterminator="\n", quoting=rule)
+        for rule in (csv.QUOTE_MINIMAL, csv.QUOTE_ALL)
+    )
+    for row in [("text", "label"), *cells]:
+        # Python before 3.13 does not quote a carriage return, which readers take for a line end.
+        (quoting if any("\r" in cell for cell in row) else plain).writerow(row)
     return file.getvalue()
 
 

@@ -106,7 +106,7 @@ def write_classifier(
     described["facts"] = dict(notes or {})
     head = io.BytesIO()
     np.savez(head, **arrays)
-    model = written_json(described, default=_for_json)
+    model = written_json(described, default=for_json)
     with writing(folder), output.open() as written:
         write_files(written, {MODEL_FILE: model, HEAD_FILE: head.getvalue()})
         if copied is not None:
@@ -116,7 +116,8 @@ def write_classifier(
                 raise OSError(errno.EIO, str(error.args[0][0][2])) from error
 
 
-def _for_json(value: Any) -> Any:
+def for_json(value: Any) -> Any:
+    """Return a NumPy number as a Python number, and any other value as a list."""
     return value.item() if isinstance(value, np.generic) else list(value)
 
 

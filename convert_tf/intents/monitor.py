@@ -60,7 +60,8 @@ def monitor_messages(
     Returns:
       A dict with
       - `messages`: the number of messages;
-      - `mask`: whether messages and examples were masked;
+      - `mask`, `min_confidence`, `min_size`: the options; `mask` says whether messages and examples
+        were masked;
       - `unsure`: the number of messages that the classifier does not answer confidently;
       - `far`: the number of messages that are farther from the nearest example than nine out of ten
         examples are from the nearest other example; None if the classifier has no examples;
@@ -83,16 +84,19 @@ def monitor_messages(
 
     Raises:
       ValueError: if there are no messages, or `since` is not a result of this function or was
-        computed with another value of `mask`.
+        computed with other values of `mask`, `min_confidence` or `min_size`.
     """
     if since is not None:
         _check_report(since)
-        if since.get("mask", False) != mask:  # reports of earlier versions do not have it
-            now, before = ("masked", "unmasked") if mask else ("unmasked", "masked")
-            raise ValueError(
-                f"The earlier report counts {before} messages, and this one would count {now} "
-                "messages. Use the same value of --mask for both, or omit --since."
-            )
+        options = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
+        earlier = {"mask": False, **since}  # reports of earlier versions lack these entries
+        for name, value in options.items():
+            if earlier.get(name, value) != value:
+                raise ValueError(
+                    f"The earlier report was made with {name}={earlier[name]}, and this one would "
+                    f"be made with {name}={value}, so they cannot be compared. Use the same value "
+                    f"of --{name} for both, or omit --since."
+                )
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
@@ -118,6 +122,8 @@ def monitor_messages(
     report: Report = {
         "messages": counts.total(),
         "mask": mask,
+        "min_confidence": min_confidence,
+        "min_size": min_size,
         "unsure": len(rejected),
         "far": far,
         "intents": dict(intents),
@@ -196,12 +202,11 @@ def _check_report(report: Any) -> None:
 def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:
     """Return unit vectors of at most 2,000 examples; None if there are fewer than two examples.
 
-    With `mask`, examples are masked as messages are. Examples that are then equal count once.
+    With `mask`, examples are masked as messages are. Equal examples count once, as messages do.
     """
     examples = getattr(classifier, "examples_", None)
-    texts: list[str] = [] if examples is None else examples.texts
-    if mask and texts:
-        texts = [*counted_messages(texts, mask=True)]
+    has_texts = examples is not None and any(map(str.strip, examples.texts))
+    texts = [*counted_messages(examples.texts, mask=mask)] if has_texts else []
     if len(texts) < 2:
         return None
     return unit_rows(classifier.encode(shuffled(texts, seed)[:COMPARED]))

@@ -20,7 +20,15 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.decision import Decision
 from convert_tf.intents.encodings import MAX_TEXTS, IntentEncodings, encoder_paths
 from convert_tf.intents.examples import column
-from convert_tf.intents.folder import HEAD_FILE, MODEL_FILE, UNREADABLE, reason_of, restored, stored
+from convert_tf.intents.folder import (
+    HEAD_FILE,
+    MODEL_FILE,
+    UNREADABLE,
+    for_json,
+    reason_of,
+    restored,
+    stored,
+)
 from convert_tf.intents.predictor import Predictor
 from convert_tf.storage.arrays import load_arrays
 from convert_tf.storage.json_text import parsed_json
@@ -75,7 +83,7 @@ def export_one_file(
     file = io.BytesIO()
     np.savez_compressed(file, **arrays)
     metadata = {
-        MODEL_FILE: json.dumps(described, default=list),
+        MODEL_FILE: json.dumps(described, default=for_json),
         HEAD_FILE: base64.b64encode(file.getvalue()).decode(),
     }
     write = copy_onnx if os.path.isfile(encoder) else export_onnx

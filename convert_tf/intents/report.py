@@ -120,14 +120,14 @@ def evaluate_classifier(
         "threshold": classifier.threshold_,
         "untrained": unseen,
         "untrained_as": untrained,
-        "coverage": coverage_rows(*answered),
+        "coverage": coverage_rows(*answered, total=len(data.texts)),
     }
     if num_inside:
         report["calibration_error"] = calibration_error(confidence[is_in], is_right[is_in])
     if num_inside and any(LEVELS in label for label in trained):
         report["upper_accuracy"] = _upper_accuracy(true, predicted)
     if precision is not None:
-        row = threshold_for_precision(*answered, precision)
+        row = threshold_for_precision(*answered, precision, total=len(data.texts))
         report["precision_threshold"] = {"precision": precision, **(row or {})}
     if num_outside:
         recall = matrix[-1, -1] / num_outside
@@ -159,12 +159,16 @@ def _counted(labels: Sequence[str], known: set[str]) -> dict[str, int]:
     return {label: labels.count(label) for label in sorted({*labels} - known)}
 
 
-def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str, float]]:
+def coverage_rows(
+    confidence: np.ndarray, is_right: np.ndarray, *, total: int | None = None
+) -> list[dict[str, float]]:
     """Return the risk-coverage curve: the accuracy if only confident answers are given.
 
     Args:
-      confidence: float `[n]`, the highest probability of each text.
+      confidence: float `[n]`, the highest probability of each text whose best intent is not the
+        out-of-scope label.
       is_right: bool `[n]`, whether each answer is correct; False for texts out of scope.
+      total: number of all texts; `n` by default.
 
     Returns:
       A list of rows; empty if there are no texts. Each row is a dict with
@@ -174,16 +178,17 @@ def coverage_rows(confidence: np.ndarray, is_right: np.ndarray) -> list[dict[str
     """
     order = np.sort(confidence)[::-1]
     places = [max(round(share * len(order)), 1) - 1 for share in _SHARES if len(order)]
-    return [_answered_from(float(order[place]), confidence, is_right) for place in places]
+    total = len(order) if total is None else total
+    return [_answered_from(float(order[place]), confidence, is_right, total) for place in places]
 
 
 def threshold_for_precision(
-    confidence: np.ndarray, is_right: np.ndarray, precision: float
+    confidence: np.ndarray, is_right: np.ndarray, precision: float, *, total: int | None = None
 ) -> dict[str, float] | None:
     """Return the threshold that answers the most texts while keeping at least this precision.
 
     Args:
-      confidence, is_right: see `coverage_rows`.
+      confidence, is_right, total: see `coverage_rows`.
       precision: required share of correct answers.
 
     Returns:
@@ -195,16 +200,17 @@ def threshold_for_precision(
     is_enough = np.flatnonzero(right >= precision * answered)
     if not len(is_enough):
         return None
-    return _answered_from(float(-values[is_enough[-1]]), confidence, is_right)
+    total = len(confidence) if total is None else total
+    return _answered_from(float(-values[is_enough[-1]]), confidence, is_right, total)
 
 
 def _answered_from(
-    threshold: float, confidence: np.ndarray, is_right: np.ndarray
+    threshold: float, confidence: np.ndarray, is_right: np.ndarray, total: int
 ) -> dict[str, float]:
     is_answered = confidence >= threshold
     return {
         "threshold": threshold,
-        "answered": float(is_answered.mean()),
+        "answered": float(is_answered.sum() / total),
         "accuracy": float(is_right[is_answered].mean()),
     }
 

@@ -21,7 +21,7 @@ from convert_tf import metrics
 from convert_tf.data.candidates import joined_context, last_turn, read_examples
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.ranking.protocol import TextRanker, Turns, runs_of_lists
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts, runs_of_lists
 from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
 _COLUMNS = 2**20  # number of columns that words are hashed to, as in PolyAI's code
@@ -92,7 +92,7 @@ class TfIdfRanker(TextRanker):
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        rows = self.vectors([self.read_context(turns) for turns in contexts])
+        rows = self.vectors([self.read_context(turns) for turns in checked_contexts(contexts)])
         return [
             row
             for run in runs_of_lists(candidate_lists)

@@ -211,8 +211,8 @@ def ranking_report(scores: Sequence[np.ndarray], examples: RankingExamples) -> d
             raise ValueError("Some scores are NaN or infinite. Lower the learning rate.")
         is_right = np.isin(np.arange(len(row)), labels)
         ranks.append(right_ranks(row, is_right))
-        exponentials = np.exp(row.astype(np.float64) - row.max())
-        losses.append(np.log(exponentials.sum()) - np.log(exponentials[is_right].sum()))
+        logits = row.astype(np.float64)
+        losses.append(np.logaddexp.reduce(logits) - np.logaddexp.reduce(logits[is_right]))
     report: dict[str, Any] = ranking_metrics(np.array(ranks), block_size=None, ks=(1, 2))
     return {
         **report,

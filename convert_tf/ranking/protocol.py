@@ -27,7 +27,7 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
                 "A context must be a text, or a list of turns, the oldest first. "
                 f"Received: {context!r}."
             )
-    return turns
+    return [tuple(context) for context in turns]
 
 
 def checked_candidates(candidates: Any) -> Sequence[str]:
@@ -78,9 +78,16 @@ class TextRanker(Protocol):
         """
         ...
 
-    def scores(self, contexts: Sequence[Turns], candidates: Sequence[str]) -> np.ndarray:
-        """Score every candidate for every context: float `[len(contexts), len(candidates)]`."""
-        return np.stack(self.candidate_scores(contexts, [candidates] * len(contexts)))
+    def scores(self, contexts: Sequence[str | Turns], candidates: Sequence[str]) -> np.ndarray:
+        """Score every candidate for every context: float `[len(contexts), len(candidates)]`.
+
+        Raises:
+          ValueError: if the contexts or the candidates are not a list of texts; a context may also
+            be a list of turns.
+        """
+        turns, texts = checked_contexts(contexts), checked_candidates(candidates)
+        rows = self.candidate_scores(turns, [texts] * len(turns))
+        return np.stack(rows) if rows else np.zeros((0, len(texts)), np.float32)
 
 
 def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:

@@ -83,7 +83,7 @@ class EncoderRanker(TextRanker):
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        context_vectors = self.encode_contexts(contexts)
+        context_vectors = self.encode_contexts(checked_contexts(contexts))
         texts, places = pool_of_lists(candidate_lists)
         vectors = self.encode_candidates(texts)
         return [

@@ -170,7 +170,14 @@ def test_a_set_has_no_order(kind):
 
 def test_a_spreadsheet_computes_nothing(tmp_path):
     """Cells do not start like formulas, and reading the file restores the texts."""
-    rows = [("=1+1", "@sum"), ("-5 degrees", "+a"), ('=HYPERLINK("http://x","y")', "b"), ("c", "")]
+    rows = [
+        ("a\rb", "x\ry"),
+        ("a\r\nb", "b"),
+        ("=1+1", "@sum"),
+        ("-5 degrees", "+a"),
+        ('=HYPERLINK("http://x","y")', "b"),
+        ("c", ""),
+    ]
     written = data.labelled_csv(rows)
     cells = [cell for row in csv.reader(io.StringIO(written)) for cell in row]
     assert not any(cell.startswith(("=", "+", "-", "@")) for cell in cells)

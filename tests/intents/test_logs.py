@@ -405,8 +405,22 @@ def test_masked_messages_are_compared_with_masked_examples():
     del plain["mask"]  # as in a report from an earlier version
     week(fitted, texts, since=plain)
     for earlier, mask in ((plain, True), (found, False)):
-        with pytest.raises(ValueError, match=r"report counts .*masked messages.* omit --since"):
+        with pytest.raises(ValueError, match=r"with mask=.* omit --since"):
             week(fitted, texts, since=earlier, mask=mask)
+    for name, value in (("min_confidence", 0.99), ("min_size", 100)):
+        with pytest.raises(ValueError, match=f"the same value of --{name} for both"):
+            options = {"min_confidence": 0.0, "min_size": 2, name: value}
+            monitor.monitor_messages(texts, fitted, since=plain, **options)
+
+
+def test_repeated_examples_do_not_look_like_a_drift():
+    reports = []
+    for repeats in (1, 2):
+        fitted = IntentClassifier(WordEncoder(), "logistic", names=None)
+        fitted.fit([*TEXTS] * repeats, [*LABELS] * repeats)
+        reports.append(week(fitted, [f"{text} now" for text in TEXTS]))
+    assert reports[0]["far"] == reports[1]["far"]
+    assert reports[0]["drift"] == reports[1]["drift"]
 
 
 def test_without_examples_there_is_no_drift(classifier):

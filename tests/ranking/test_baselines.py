@@ -125,6 +125,17 @@ def test_scores_depend_on_context_and_candidate_alone(ranker):
         np.testing.assert_allclose(scores, expected_own, atol=1e-6)
 
 
+@pytest.mark.parametrize("ranker", rankers(), ids=lambda ranker: ranker.name)
+def test_a_context_may_be_a_text(ranker):
+    texts = [query[-1] for query in QUERIES]
+    expected = ranker.scores([(text,) for text in texts], CANDIDATES)
+    for contexts in (texts, [np.array([text]) for text in texts]):
+        np.testing.assert_array_equal(ranker.scores(contexts, CANDIDATES), expected)
+    assert ranker.scores([], CANDIDATES).shape == (0, 6)
+    with pytest.raises(ValueError, match="Candidates must be a list"):
+        ranker.scores(texts, "fine")
+
+
 def test_runs_of_lists():
     a, b = ["x"], ["x"]
     assert list(runs_of_lists([a, a, b, a])) == [slice(0, 2), slice(2, 3), slice(3, 4)]

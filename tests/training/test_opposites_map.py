@@ -137,6 +137,12 @@ def test_a_map_learns_opposites_and_the_encoder_stays(place, tmp_path, capsys):
     assert "held-out triplets" in capsys.readouterr().out
     taught(place, "--triplets", str(place / "triplets"), f"--output={tmp_path}/twice",
                   f"--encoder={output}", "--map_steps=1")  # fmt: skip
+    weights = (tmp_path / "twice" / "model.weights.h5").read_bytes()
+    with pytest.raises(ValueError, match="twice' already exists"):
+        teach_opposites(
+            place / "run", str(place / "texts"), str(place / "triplets"), tmp_path / "twice"
+        )
+    assert (tmp_path / "twice" / "model.weights.h5").read_bytes() == weights
     twice = json.loads((tmp_path / "twice" / "training.json").read_text())["opposites"]
     assert (twice["steps"], twice["earlier"]) == (1, facts)
 

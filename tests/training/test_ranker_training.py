@@ -65,6 +65,8 @@ def test_report_parity_with_loop():
         losses.append(-math.log(sum(chances[i] for i in right)))
     assert report["loss"] == pytest.approx(np.mean(losses), rel=1e-6)
     assert report["candidates"] == 2.7
+    far = ranking_report([np.array([0, 800], np.float32)], examples._replace(labels=labels[1:2]))
+    assert far["loss"] == 800
 
 
 def test_plateau_factor_is_part_of_the_step():

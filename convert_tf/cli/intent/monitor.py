@@ -15,6 +15,7 @@ Flags:
   overwrite: Replace an existing report.
 """
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,6 +39,7 @@ def run(values: Any) -> None:
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, _is_report, overwrite=values.overwrite)
+    os.makedirs(os.path.dirname(values.output) or ".", exist_ok=True)
     since = None if values.since is None else json_file(values.since)
     classifier = loaded_classifier(values)
     encoders = identities_of(classifier.encoder)

@@ -16,6 +16,7 @@ Flags:
   overwrite: Replace an existing file, including labels that you filled in.
 """
 
+import os
 from typing import Any
 
 from convert_tf.cli.flags import (
@@ -45,6 +46,7 @@ def run(values: Any) -> None:
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, is_labelled_csv, overwrite=values.overwrite)
+    os.makedirs(os.path.dirname(values.output) or ".", exist_ok=True)
     suggestions = suggest_messages(
         Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],

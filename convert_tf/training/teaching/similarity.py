@@ -109,9 +109,16 @@ def output_folder(
     This is `output`, or `checkpoint` if `output` is None.
 
     Raises:
-      ValueError: if the map would be written to a module, which must not be changed.
+      ValueError: if the map would be written to a module, which must not be changed, or `output`
+        is another folder that is not empty.
     """
     if output is not None:
+        is_other = os.path.realpath(output) != os.path.realpath(checkpoint)
+        is_empty = os.path.isdir(output) and not os.listdir(output)
+        if is_other and os.path.exists(output) and not is_empty:
+            raise ValueError(
+                f"{os.fspath(output)!r} already exists. Pass another --output, or remove it."
+            )
         return output
     if kind_of(checkpoint).is_module:
         raise ValueError(

@@ -31,6 +31,7 @@ from convert_tf.training.teaching.teacher import Encode, calls_at_once
 
 CHUNK = 8_192  # progress is saved after this many examples
 _UNKNOWN = "\ufffd"
+_UNKNOWN_PIECE = " \u2047 "  # SentencePiece decodes unknown characters to this text
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # every 64th subword is encoded again to check that the teacher is the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
@@ -79,7 +80,8 @@ class StoredTexts:
             known = np.where(ids.flat < len(self.entries), ids.flat, self._unknown).tolist()
             bounds = ids.row_splits.tolist()
             rows = [known[start:stop] for start, stop in itertools.pairwise(bounds)]
-            return list(self._model.decode(rows)) if rows else []
+            texts = self._model.decode(rows) if rows else []
+            return [text.replace(_UNKNOWN_PIECE, _UNKNOWN) for text in texts]
         if len(ids.row_splits) == 1:
             return []
         ended = np.insert(ids.flat, ids.row_splits[1:-1], len(self._pieces) - 1)
@@ -162,6 +164,7 @@ def write_teacher_vectors(
     """
     if os.path.exists(output):
         raise ValueError(f"{output!r} already exists. Pass another --output, or remove it.")
+    output = os.path.realpath(output)  # a link may point to a folder that does not exist yet
     folder, shares = ArrayFolder(token_ids), source_shares or {}
     if folder.holds == UTTERANCES and (isinstance(teacher, Mapping) or shares):
         raise ValueError(
