@@ -205,8 +205,9 @@ def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | Non
     With `mask`, examples are masked as messages are. Equal examples count once, as messages do.
     """
     examples = getattr(classifier, "examples_", None)
-    has_texts = examples is not None and any(map(str.strip, examples.texts))
-    texts = [*counted_messages(examples.texts, mask=mask)] if has_texts else []
+    texts: list[str] = [] if examples is None else examples.texts
+    if any(map(str.strip, texts)):
+        texts = [*counted_messages(texts, mask=mask)]
     if len(texts) < 2:
         return None
     return unit_rows(classifier.encode(shuffled(texts, seed)[:COMPARED]))
