@@ -86,8 +86,9 @@ class TextRanker(Protocol):
             be a list of turns.
         """
         turns, texts = checked_contexts(contexts), checked_candidates(candidates)
-        rows = self.candidate_scores(turns, [texts] * len(turns))
-        return np.stack(rows) if rows else np.zeros((0, len(texts)), np.float32)
+        if not turns:
+            return np.zeros((0, len(texts)), np.float32)
+        return np.stack(self.candidate_scores(turns, [texts] * len(turns)))
 
 
 def runs_of_lists(lists: Sequence[Any]) -> Iterator[slice]:
