@@ -90,6 +90,8 @@ def monitor_messages(
         _check_report(since)
         options = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
         earlier = {"mask": False, **since}  # reports of earlier versions lack these entries
+        if "min_size" not in since:  # these counted repeated examples, so `far` was another measure
+            since = {**since, "far": None}
         for name, value in options.items():
             if earlier.get(name, value) != value:
                 raise ValueError(

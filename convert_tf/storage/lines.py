@@ -173,7 +173,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
     """Yield the decompressed bytes of a text file in UTF-8.
 
     UTF-16 and UTF-32 are converted if the file starts with a byte order mark. If lines end in a
-    carriage return, as in old spreadsheets, the line ends are converted too. The text up to the
+    carriage return, as in old spreadsheets, the line ends are converted too. The bytes before the
     first line feed, or the first 64 KiB, decide this. Truncation and damage are recorded in `file`.
 
     Raises:
@@ -198,8 +198,8 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
             data = first_line = first_line + data
             if b"\n" not in data and is_short:
                 continue
-            alone = data.count(b"\r") - data.count(b"\r\n")
-            ends_in_cr = b"\n" not in data[:HEAD_BYTES] and alone > data.count(b"\n") + 1
+            start = data.partition(b"\n")[0].removesuffix(b"\r")
+            ends_in_cr = b"\n" not in data[:HEAD_BYTES] and start.count(b"\r") > 1
         yield data.replace(b"\r", b"\n") if ends_in_cr else data
     rest = decode(b"", True).encode() if decode else b""
     if ends_in_cr is None:  # no line feed

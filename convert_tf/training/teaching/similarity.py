@@ -112,10 +112,9 @@ def output_folder(
       ValueError: if the map would be written to a module, which must not be changed, or `output`
         is another folder that is not empty.
     """
-    if output is not None:
-        is_other = os.path.realpath(output) != os.path.realpath(checkpoint)
+    if output is not None and os.path.realpath(output) != os.path.realpath(checkpoint):
         is_empty = os.path.isdir(output) and not os.listdir(output)
-        if is_other and os.path.exists(output) and not is_empty:
+        if os.path.exists(output) and not is_empty:
             raise ValueError(
                 f"{os.fspath(output)!r} already exists. Pass another --output, or remove it."
             )

@@ -35,7 +35,9 @@ _UNKNOWN_PIECE = " \u2047 "  # SentencePiece decodes unknown characters to this 
 _DONE_FILE = "done.json"
 _EVERY_SUBWORD = 64  # every 64th subword is encoded again to check that the teacher is the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
-_WORK_VERSION = 6  # up to version 5, the vectors of contexts and responses were written together
+# Up to version 5, the vectors of contexts and responses were written together. Up to version 6,
+# unknown characters of SentencePiece split words.
+_WORK_VERSION = 7
 
 
 class StoredTexts:
