@@ -369,7 +369,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     encoders = [SentenceEncoder(folder, compute_dtype="float32") for folder in folders]
     for kind in ("reduced", "similarity"):
         vectors = [encoder.encode(["open it"], kind=kind) for encoder in encoders[:2]]
-        assert 0 < np.abs(vectors[0] - vectors[1]).max() < 1
+        assert np.abs(vectors[0] - vectors[1]).max() > 0
 
 
 @pytest.mark.slow
