@@ -18,8 +18,8 @@ from convert_tf.config.base import (
 )
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
-# Kinds of layers in a sentence-transformers folder that leave the cosines of pooled outputs
-# unchanged. Other layers, such as Dense, are not supported.
+# The supported kinds of layers in a sentence-transformers folder. Others, such as Dense, would change
+# the cosines of the pooled outputs.
 SENTENCE_LAYERS = frozenset({"Transformer", "Pooling", "Normalize"})
 
 

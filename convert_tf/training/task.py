@@ -113,7 +113,7 @@ class Task:
         raise NotImplementedError
 
     def model_changes(self, earlier: Path) -> dict[str, tuple[Any, Any]]:
-        """Return the changed options that a resumed run must keep, such as those of its model.
+        """Return the changed options with which a run cannot be resumed.
 
         Returns:
           A dict from the name of each option to a pair: its value in the checkpoint and its value

@@ -5,8 +5,9 @@
 #
 # Run this script from the root of the project. TEACHERS is described in train.sh. Arguments after the
 # encoder are passed to `convert-tf similarity`. The result is work/convert_small.map. Export it with
-# `export.py --network_bits=8`. opposites_texts.sh describes the files in work/. Every step keeps existing
-# results, so you can run the script again if it stops, or for another encoder with the same vocabulary.
+# `export.py --network_bits=8`. opposites_texts.sh describes the files in work/. All steps but the last keep
+# existing results, so you can run the script again if it stops, or for another encoder with the same
+# vocabulary. The last step refuses a map that is already there.
 set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
 shift 4

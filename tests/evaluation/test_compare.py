@@ -195,7 +195,7 @@ def test_rows_of_several_runs_join(tmp_path):
         with pytest.raises(ValueError, match="already contains results, for"):
             write_report(other, tmp_path)
     assert json.loads((tmp_path / "evaluation.json").read_text()) == joined
-    # The report in the folder has no history, like those of earlier versions.
+    # Reports from earlier versions have no entry for the history.
     assert len(write_report(report(history="own"), tmp_path)["rows"]) == 3
 
 
