@@ -18,8 +18,8 @@ from convert_tf.config.base import (
 )
 
 BERT_TOKENIZERS = (*TOKENIZERS, "wordpiece")
-# The supported kinds of layers in a sentence-transformers folder. Others, such as Dense, would change
-# the cosines of the pooled outputs.
+# The supported kinds of layers in a sentence-transformers folder. Others, such as Dense, would
+# change the cosines of the pooled outputs.
 SENTENCE_LAYERS = frozenset({"Transformer", "Pooling", "Normalize"})
 
 
