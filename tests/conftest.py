@@ -52,6 +52,13 @@ def _forgetting_gradients():
             del registry[name]
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup():
+    """Give a test the same random numbers, whichever tests ran before it in its process."""
+    if "keras" in sys.modules:  # which takes seconds to import, and not every test needs it
+        sys.modules["keras"].utils.set_random_seed(0)
+
+
 @pytest.fixture(autouse=True)
 def _a_test_leaves_little():
     """Remove a test's gradients, and free memory after tests that used a lot."""
@@ -133,12 +140,10 @@ def tiny_modules():
     from support.made_once import made_once
 
     def make(folder):
-        import keras
         from support.tiny_checkpoint import write_checkpoint
 
         from convert_tf.export.hub.writing import export_module
 
-        keras.utils.set_random_seed(0)  # otherwise bytes near a tie could vary
         for kind in ("single", "multi"):
             checkpoint = write_checkpoint(folder / kind, multi_context=kind == "multi")
             module = folder / "modules" / kind / "1"

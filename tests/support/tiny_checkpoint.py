@@ -3,6 +3,7 @@
 import string
 from pathlib import Path
 
+import keras
 import numpy as np
 from support.texts import WORDS, random_texts
 
@@ -54,6 +55,7 @@ def write_checkpoint(
     vocabulary = folder.parent / f"{folder.name}.txt"
     write_vocabulary(vocabulary, [*subwords, *characters])
     options = {"vocab_size": len(subwords) + len(characters), "num_oov_buckets": 7, **config}
+    keras.utils.set_random_seed(seed)  # otherwise the weights would depend on earlier models
     encoder = DualEncoder(model_preset("tiny", **options))
     rng = np.random.default_rng(seed)
     for variable in encoder.trainable_variables:

@@ -178,7 +178,7 @@ def test_a_teacher_says_which_texts_are_near_each_other(place, tmp_path):
     agreements = []
     for teacher in (None, str(tmp_path / "teacher")):
         output = tmp_path / f"taught by {teacher is not None}"
-        options = MapTraining(map_steps=30, holding=0.0, opposites=0.1, teaching=20.0)
+        options = MapTraining(map_steps=100, holding=0.0, opposites=0.1, teaching=20.0)
         facts = teach_opposites(
             place / "run", utterances, str(place / "triplets"), output, options, teacher=teacher
         )

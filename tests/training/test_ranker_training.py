@@ -91,7 +91,6 @@ def test_plateau_factor_is_part_of_the_step():
 @pytest.mark.parametrize("kind", KINDS)
 def test_overfits_eight_pairs(small_config, kind):
     """Each context has the eight responses as candidates; cross-encoders get one list each."""
-    keras.utils.set_random_seed(0)
     ranker = make_ranker(RankerConfig(small_config, KINDS[kind]))
     batch = eight_pairs()
     if kind == "cross":
