@@ -104,10 +104,12 @@ class SingleIntent:
         is_outside = is_below | (self.leads(probabilities) < self.min_margin)
         intents = self.classes[best]
         if self.threshold is not None or is_outside.any():
-            is_text = intents.dtype.kind == "U" and isinstance(self.out_of_scope_label, str)
-            intents = intents.astype(object)
-            intents[is_outside] = self.out_of_scope_label
-            intents = intents.astype(str) if is_text else intents
+            outside = np.array([self.out_of_scope_label])
+            kinds = {intents.dtype.kind, outside.dtype.kind}
+            # NumPy would join other types too: integers and text become text.
+            is_one_type = any(kinds <= set(alike) for alike in ("U", "iu", "f"))
+            outside = outside if is_one_type else outside.astype(object)
+            intents = np.where(is_outside, outside, intents)
         if not self.upper_levels:
             return intents
         # A text that is too far from every intent is out of scope at every level.
@@ -140,6 +142,8 @@ class SingleIntent:
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
         is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
         is_sure &= has_levels[sums.argmax(axis=1)] & is_uncertain
+        if not is_sure.any():
+            return answers
         with_levels = answers.astype(object)
         with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
         return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels

@@ -152,7 +152,9 @@ def test_defaults_of_one_intent():
         (["a/x", "b"], "oos", "U"),
         (["a/x", "b"], None, "O"),
         ([1, 2], "oos", "O"),
-        ([1, 2], -1, "O"),
+        ([1, 2], -1, "i"),
+        ([0.5, 2.0], -1.0, "f"),
+        ([1, 2], -1.5, "O"),
     ],
 )
 @pytest.mark.parametrize("upper_levels", [False, True])
