@@ -36,6 +36,7 @@ from training_runs import check_choice, cost, data_options, mean_and_deviation, 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.token_arrays import FORMAT, ArrayFolder, dtype_of_ids
 from convert_tf.figures import BLUE, GREY, picture, write_picture
+from convert_tf.storage.checksums import CHECKSUMS_FILE
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
 
@@ -113,6 +114,8 @@ def write_with_one_bucket(data: str, output: Path) -> None:
         if path.name.endswith("-ids.npy"):
             ids = np.minimum(np.load(path, mmap_mode="r"), folder.vocab_size)
             np.save(new / path.name, ids.astype(dtype_of_ids(padding_id)))
+        elif path.name == CHECKSUMS_FILE:
+            continue
         elif path.suffix == ".json":
             changed = {"num_oov_buckets": 1, "padding_id": padding_id}
             changed["dtype"] = dtype_of_ids(padding_id)

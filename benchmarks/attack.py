@@ -267,7 +267,9 @@ def attack_writers_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
             kills += code == -signal.SIGKILL
             if code not in (0, -signal.SIGKILL):
                 faults.append(f"{name} ended with status {code}: {said[-500:]!r}")
-            if target.exists() and not np.array_equal(read(), expected):
+            if not target.exists():
+                faults.append(f"{name} is missing after the command was killed")
+            elif not np.array_equal(read(), expected):
                 faults.append(f"{name} has changed after the command was killed")
         _run([*command, "--overwrite"])
         if not np.array_equal(read(), expected):

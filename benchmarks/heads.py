@@ -16,18 +16,21 @@ There are three tasks:
 - `in_batch` trains like `records`, and ranks candidates from files.
 
 Results are added to the output after each run. If you repeat a command, finished runs are skipped.
-The third command prints means and standard deviations over seeds.
+Only `--heads` and `--seeds` may then differ: an output with runs of other flags is refused. The
+third command prints means and standard deviations over seeds.
 """
 
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from absl import app, flags
+
+from convert_tf.metrics import right_ranks
 
 _TASK = flags.DEFINE_enum(
     "task", "given", ["given", "records", "in_batch"], "Data and negatives to use."
@@ -50,6 +53,11 @@ _FREEZE = flags.DEFINE_string(
 _NEGATIVES = flags.DEFINE_integer("negatives", 3, "Negatives from given or sampled candidates.")
 _PRECISION = flags.DEFINE_string("precision", "auto", "As in train.py.")
 _TABLES = flags.DEFINE_list("tables", [], "Outputs to print instead of training.")
+# The flags that change the figures of a run.
+_CONFIGURATION = (
+    _TASK, _TRUNK, _DATA, _EVAL, _EXAMPLES, _EVALUATED, _JOINT, _BATCH, _RATE, _TOKENS, _FREEZE,
+    _NEGATIVES, _PRECISION,
+)  # fmt: skip
 
 HEADS: dict[str, dict[str, Any]] = {
     "bi": {"head": "bi"},
@@ -92,6 +100,7 @@ EXTRA: dict[str, dict[str, Any]] = {
         "separate_trunks": True,
     },
     "cross first": {"head": "cross", "reduction": "first"},
+    "cross mean": {"head": "cross", "reduction": "mean"},
     "cross all layers": {"head": "cross", "freeze": "nothing"},
     "cross top block": {"head": "cross", "freeze": "all_but_top_k"},
     "cross 15 negatives": {"head": "cross", "negatives": 15},
@@ -201,6 +210,7 @@ class Runs:
             "learning_rate": _RATE.value,
             "max_context_tokens": _TOKENS.value,
             "precision": self.precision,
+            "flags": configuration(),
         }
 
     def _batches(self, options: Mapping[str, Any], padding_id: int, seed: int) -> Any:
@@ -236,11 +246,46 @@ class Runs:
         if _TASK.value == "records":
             examples = with_dev_candidates(examples, is_joint=False)
         scores = score_lists(ranker, examples.contexts, examples.pool, examples.candidates)
-        ranks = []
-        for own, labels in zip(scores, examples.labels, strict=True):
-            wrong = np.delete(own, labels)
-            ranks.append(1 + int((wrong >= own[labels].max()).sum()))
-        return ranks
+        return ranks_of(scores, examples.labels)
+
+
+def ranks_of(scores: Sequence[np.ndarray], labels: Sequence[Sequence[int]]) -> list[int]:
+    """Return the rank of the best correct candidate of each context.
+
+    Args:
+      scores: for each context, the scores of its candidates.
+      labels: for each context, the positions of the correct candidates.
+
+    Raises:
+      ValueError: if a score is NaN or infinite.
+    """
+    ranks = []
+    for row, right in zip(scores, labels, strict=True):
+        if not np.isfinite(row).all():
+            raise ValueError("Some scores are NaN or infinite. Lower the learning rate.")
+        ranks.append(int(right_ranks(row, np.isin(np.arange(len(row)), right))))
+    return ranks
+
+
+def configuration() -> dict[str, Any]:
+    """Return the flags that change the figures of a run, by name."""
+    return {flag.name: flag.value for flag in _CONFIGURATION}
+
+
+def finished_rows(output: Path) -> list[dict[str, Any]]:
+    """Return the rows of an output, or an empty list if it does not exist.
+
+    Raises:
+      ValueError: if a row was measured with other flags.
+    """
+    rows: list[dict[str, Any]] = json.loads(output.read_text()) if output.exists() else []
+    for row in rows:
+        if (before := row.get("flags", {})) != configuration():
+            raise ValueError(
+                f"The runs in {str(output)!r} were started with other flags: {before}. Now they "
+                f"are {configuration()}. Choose another --output, or remove this file."
+            )
+    return rows
 
 
 def print_table(path: str) -> None:
@@ -271,8 +316,19 @@ def main(argv: list[str]) -> None:
         for path in _TABLES.value:
             print_table(path)
         return
-    output = Path(_OUTPUT.value)
-    done = json.loads(output.read_text()) if output.exists() else []
+    try:
+        measure(Path(_OUTPUT.value))
+    except ValueError as error:
+        sys.exit(f"heads.py: {error}")
+
+
+def measure(output: Path) -> None:
+    """Train and evaluate the heads that are not in the output yet, and add their results to it.
+
+    Raises:
+      ValueError: if the output has runs with other flags, or a score is NaN or infinite.
+    """
+    done = finished_rows(output)
     runs = Runs()
     for seed in range(_SEEDS.value):
         for name in _HEADS.value or HEADS:

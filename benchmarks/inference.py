@@ -40,6 +40,8 @@ from absl import app, flags
 from training_runs import check_choice
 from workers import ROOT, WorkerProcess
 
+from convert_tf.checkpoints.identity import identity_of
+
 _ENCODER = flags.DEFINE_string("encoder", None, "Folder of a run or of a module.", required=True)
 _SENTENCES = flags.DEFINE_string("sentences", None, "CSV file with a column text, or lines.")
 _MINILM_PYTHON = flags.DEFINE_string("minilm_python", None, "Python in which MiniLM is installed.")
@@ -138,8 +140,11 @@ def _exported(folder: Path) -> dict[str, tuple[str, str, str]]:
             "MiniLM ONNX int8": (python, "minilm_onnx", "minilm_int8.onnx"),
         }
     check_choice("form", _FORMS.value or [], forms)
+    # The folder may have exports of other encoders.
+    of_encoder = folder / identity_of(_ENCODER.value).fingerprint
+    of_encoder.mkdir(exist_ok=True)
     chosen = {
-        name: (run_by, kind, str(folder / path))
+        name: (run_by, kind, str((folder if name.startswith("MiniLM") else of_encoder) / path))
         for name, (run_by, kind, path) in forms.items()
         if _FORMS.value is None or name in _FORMS.value
     }

@@ -11,7 +11,7 @@ the tasks, which the project does not include. `FILES` in `paper_cells.py` lists
 may also be compressed (.zst, .gz). If a cell needs a file or `--bert` and it is missing, the script
 reports this and skips the cell. The commands of a cell run in the folder `--data`, once for each
 seed. Folders and files that several cells read are made only once (`MADE`). Cells that are already
-in the results are not measured again.
+in the results are not measured again, unless one of their commands has changed.
 
 The results are stored in docs/papers.json. The script makes the rows of the page's section "Small
 tables" from them; with `--write` it does nothing else. ± is the standard deviation over seeds.
@@ -22,6 +22,7 @@ import itertools
 import json
 import re
 import shlex
+import shutil
 import statistics
 import subprocess
 import sys
@@ -61,20 +62,35 @@ def stored_files(data: Path) -> dict[str, str]:
     }
 
 
-def words_of(cell: Cell) -> set[str]:
-    """Return all words of a cell's commands and of the commands that make its input folders."""
-    words: set[str] = set()
-    commands = [*cell.commands]
-    while commands:
-        more = {*shlex.split(commands.pop())} - words
-        words |= more
-        commands += itertools.chain.from_iterable(MADE.get(word, ()) for word in more)
-    return words
+def with_made(commands: Sequence[str]) -> list[str]:
+    """Return commands, followed by those that make the folders and files of `MADE` they read."""
+    complete = [*commands]
+    for command in complete:  # includes the commands that the loop adds
+        for name in shlex.split(command):
+            complete += [making for making in MADE.get(name, ()) if making not in complete]
+    return complete
+
+
+def keep_if_made_by(path: Path, commands: Sequence[str]) -> None:
+    """Remove a folder or file, complete or not, unless these commands made it.
+
+    The commands are then stored in a file next to it, for later calls.
+    """
+    record, text = Path(f"{path}.commands"), "".join(f"{command}\n" for command in commands)
+    if record.is_file() and record.read_text(encoding="utf-8") == text:
+        return
+    for old in (path, Path(f"{path}.new")):
+        if old.is_dir():
+            shutil.rmtree(old)
+        else:
+            old.unlink(missing_ok=True)
+    record.parent.mkdir(parents=True, exist_ok=True)
+    write_file(record, text)
 
 
 def missing(cell: Cell, files: Mapping[str, str], bert: str | None) -> list[str]:
     """Return the names of the files and flags that a cell needs but that are missing."""
-    words = words_of(cell)
+    words = {*shlex.split(" ".join(with_made(cell.commands)))}
     needed = [name for name in FILES if name in words and name not in files]
     return needed + (["--bert"] if "BERT" in words and not bert else [])
 
@@ -82,7 +98,8 @@ def missing(cell: Cell, files: Mapping[str, str], bert: str | None) -> list[str]
 def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") -> None:
     """Run a command of a cell in the folder with the tasks' files.
 
-    If the command reads a folder or file of `MADE` that does not exist yet, this is made first.
+    If the command reads a folder or file of `MADE` that does not exist yet, or that other commands
+    made, this is made first.
 
     Args:
       command: the command, as in `Cell.commands`.
@@ -94,7 +111,10 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
       ValueError: if the command fails.
     """
     for name in [*shlex.split(command)]:
-        if name in MADE and name != made and not Path(values[name]).exists():
+        if name not in MADE or name == made:
+            continue
+        keep_if_made_by(Path(values[name]), with_made(MADE[name]))
+        if not Path(values[name]).exists():
             for making in MADE[name]:
                 run(making, {**values, name: values[name] + ".new"}, data=data, made=name)
             Path(values[name] + ".new").rename(values[name])
@@ -116,10 +136,20 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
     """Run the commands of a cell, and return the figures of its rows for each seed.
 
+    A run of the same cell with other commands is removed first.
+
+    Args:
+      cell: the cell.
+      seed: the seed.
+      data: folder to run in.
+      bert: absolute path of the folder that BERT stands for.
+      output: folder for the runs.
+
     Raises:
       ValueError: if a command fails.
     """
     folder = output.absolute() / re.sub(r"[:,]", "", cell.name).replace(" ", "_") / str(seed)
+    keep_if_made_by(folder, with_made(cell.commands))
     folder.mkdir(parents=True, exist_ok=True)
     values = {"RUN": str(folder), "BERT": bert or "", "SEED": str(seed)}
     values |= {name: str(output.absolute() / "made" / name) for name in MADE}
@@ -266,21 +296,24 @@ def main(argv: list[str]) -> None:
             f"make papers DATA=FOLDER. The files are {', '.join(FILES)}."
         )
     data = Path(_DATA.value)
+    # The commands run in another folder.
+    bert = str(Path(_BERT.value).absolute()) if _BERT.value else None
     for cell in CELLS:
         if _CELLS.value and not cell.name.startswith(tuple(_CELLS.value)):
             continue
-        if lacking := missing(cell, stored_files(data), _BERT.value):
+        if lacking := missing(cell, stored_files(data), bert):
             print(f"skipped {cell.name}: no {', '.join(lacking)}", flush=True)
             continue
+        commands = with_made(cell.commands)
         for seed in map(str, range(cell.seeds)):
-            result = results.get(cell.name, {"seeds": {}, "commands": [*cell.commands]})
-            if seed in result["seeds"] and result["commands"] == [*cell.commands]:
+            result = results.get(cell.name)
+            if not result or result["commands"] != commands:
+                result = {"seeds": {}, "commands": commands}
+            if seed in result["seeds"]:
                 continue
-            if result["commands"] != [*cell.commands]:
-                result = {"seeds": {}, "commands": [*cell.commands]}
             try:
                 result["seeds"] |= measure(
-                    cell, int(seed), data=data, bert=_BERT.value, output=Path(_OUTPUT.value)
+                    cell, int(seed), data=data, bert=bert, output=Path(_OUTPUT.value)
                 )
             except ValueError as error:
                 sys.exit(f"papers.py: {cell.name}: {error}")

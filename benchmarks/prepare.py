@@ -24,6 +24,7 @@ import zstandard
 from absl import app, flags
 
 from convert_tf.corpora import dumps
+from convert_tf.storage.lines import file_state
 
 _INPUT = flags.DEFINE_multi_string("input", None, "Dumps of comments.", required=True)
 _SUBMISSIONS = flags.DEFINE_multi_string("submissions", [], "Dumps of submissions.")
@@ -47,6 +48,23 @@ def repeat_dumps(paths: list[str], output: Path, copies: int) -> None:
                                 fields[name] = re.sub(r"$", f"x{copy}", fields[name], count=1)
                     writer.write(json.dumps(fields).encode() + b"\n")
     partial.rename(output)
+
+
+def check_inputs(folder: Path, inputs: list[str], submissions: list[str]) -> None:
+    """Exit with an error if a folder has repeated dumps of other files.
+
+    The sizes, times and first bytes of these files are stored in the folder, for later calls.
+    """
+    record = folder / "inputs.json"
+    states = json.dumps([[file_state(path) for path in paths] for paths in (inputs, submissions)])
+    if record.is_file() and record.read_text() == states:
+        return
+    if dumps_there := sorted(path.name for path in folder.glob("R[CS]_*.zst")):
+        sys.exit(
+            f"prepare.py: {folder} has {', '.join(dumps_there)}, which were made from other files. "
+            "Choose another --folder, or remove them."
+        )
+    record.write_text(states)
 
 
 def folder_bytes(folder: Path) -> int:
@@ -94,6 +112,7 @@ def main(argv: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     inputs = dumps.find_files(_INPUT.value)
     submissions = dumps.find_files(_SUBMISSIONS.value)
+    check_inputs(folder, inputs, submissions)
     rows = []
     for copies in map(int, _COPIES.value):
         comments = folder / f"RC_{copies}.zst"

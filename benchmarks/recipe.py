@@ -24,6 +24,7 @@ from typing import Any
 from absl import app, flags
 from training_runs import check_choice, cost, data_options, model_options, train
 
+from convert_tf.checkpoints.facts import training_facts
 from convert_tf.figures import picture, write_picture
 from convert_tf.storage.files import write_file
 from convert_tf.storage.messages import as_markdown
@@ -82,26 +83,31 @@ def with_steps(name: str, steps: int) -> dict[str, Any]:
 
 
 def cpu_seconds_per_step(name: str, more: Sequence[str]) -> float:
-    """Measure the CPU seconds per step with a run's optimizer and batch size."""
-    config = train_recipe(**_train_options(name))
+    """Measure the CPU seconds per step with a run's optimizer and batch size.
+
+    Runs with the same optimizer and batch size share a calibration, so they take equally many
+    steps. It has the other options of the first of them in `RUNS`.
+
+    Raises:
+      ValueError: if the calibration was run with other flags before, or it fails.
+    """
+    optimizer, batch_size = _optimizer_and_batch(name)
+    first = next(n for n in RUNS if _optimizer_and_batch(n) == (optimizer, batch_size))
     half = _CALIBRATION.value
     options = {
-        **with_steps(name, 2 * half),
+        **with_steps(first, 2 * half),
         "eval_every": half,
         "eval_examples": 100,
         "checkpoint_every": 2 * half,
     }
-    key = f"calibration-{config.optimizer}-batch-{config.batch_size}"
-    done = Path(_OUTPUT.value).absolute() / f"{key}.json"
-    if not done.is_file():
-        measured = cost(train(done.with_suffix(""), options, more))[1]
-        write_file(done, json.dumps({"cpu_seconds_per_step": measured}) + "\n")
-    return float(json.loads(done.read_text())["cpu_seconds_per_step"])
+    folder = Path(_OUTPUT.value).absolute() / f"calibration-{optimizer}-batch-{batch_size}"
+    return cost(train(folder, options, more))[1]
 
 
-def _train_options(name: str) -> dict[str, Any]:
+def _optimizer_and_batch(name: str) -> tuple[str, int]:
     options = dict(RUNS[name])
-    return {"name": options.pop("recipe"), **options}
+    config = train_recipe(options.pop("recipe"), **options)
+    return config.optimizer, config.batch_size
 
 
 def run(name: str, more: Sequence[str]) -> dict[str, Any]:
@@ -114,24 +120,22 @@ def run(name: str, more: Sequence[str]) -> dict[str, Any]:
         "eval_every": interval,
         "checkpoint_every": interval,
     }
-    rows = train(Path(_OUTPUT.value).absolute() / name, options, more)
-    return {
-        "name": name,
-        "steps": steps,
-        "rows": rows,
-        **train_recipe(**_train_options(name)).to_dict(),
-    }
+    folder = Path(_OUTPUT.value).absolute() / name
+    rows = train(folder, options, more)
+    # Flags after -- override those of the run.
+    return {"name": name, "rows": rows, **training_facts(folder)["train"]}
 
 
 def table(results: Sequence[Mapping[str, Any]]) -> list[list[str]]:
     """Return a table of the results at the end of each run."""
-    head = ["", "batch", "steps", "pairs", "CPU minutes", "R100@1, %", "MRR", "loss"]
+    head = ["", "rate", "batch", "steps", "pairs", "CPU minutes", "R100@1, %", "MRR", "loss"]
     rows = [head]
     for result in results:
         last = result["rows"][-1]
         rows.append(
             [
                 result["name"],
+                f"{result['learning_rate']:g}",
                 f"{result['batch_size']}",
                 f"{last['step']:,}",
                 f"{last['pairs']:,}",

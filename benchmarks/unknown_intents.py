@@ -28,7 +28,6 @@ each data set and their means, in percent unless they are counts:
 
 import collections
 import warnings
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -74,7 +73,7 @@ def read_sets() -> dict[str, Texts]:
     """Return the texts and labels of each data set, without intents that have too few texts."""
     found: dict[str, Texts] = collections.defaultdict(dict)
     for path in _DATA.value:
-        found[Path(path).name] = dict(zip(*read_labelled(path), strict=True))
+        found[path] = dict(zip(*read_labelled(path), strict=True))
     for path in _UTTERANCES.value:
         for row in read_utterances([path]):
             if row.label and (not _SOURCES.value or row.source in _SOURCES.value):

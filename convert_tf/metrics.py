@@ -76,18 +76,24 @@ def mean_reciprocal_rank(ranks: np.ndarray) -> float:
 
 
 def block_ranks(
-    contexts: np.ndarray, responses: np.ndarray, *, block_size: int = BLOCK_SIZE
+    contexts: np.ndarray,
+    responses: np.ndarray,
+    *,
+    block_size: int = BLOCK_SIZE,
+    response_groups: np.ndarray | None = None,
 ) -> np.ndarray:
     """Rank each context's correct response among all responses in its block.
 
-    Candidates are shuffled within each block, so that their order has no influence on the ranks. A
-    partial block at the end is dropped.
+    Candidates are shuffled within each block, so that their order has no influence on the ranks.
+    Responses with equal encodings have equal scores. A partial block at the end is dropped.
 
     Args:
       contexts: the encodings of the contexts, float `[examples, dim]`.
       responses: the encodings of the responses, float `[examples, dim]`. Row i is the correct
         response to context i.
       block_size: number of examples per block.
+      response_groups: int `[examples]`, equal numbers for equal responses. Copies of the correct
+        response then do not count as wrong. If None, they do.
 
     Returns:
       The ranks, int64 `[examples // block_size * block_size]`.
@@ -105,8 +111,16 @@ def block_ranks(
     for start in range(0, len(contexts) - block_size + 1, block_size):
         block = slice(start, start + block_size)
         order = rng.permutation(block_size)
-        scores = contexts[block].astype(np.float32) @ responses[block][order].astype(np.float32).T
-        ranks.append(right_ranks(scores, order == np.arange(block_size)[:, None]))
+        candidates = responses[block][order].astype(np.float32)
+        scores = contexts[block].astype(np.float32) @ candidates.T
+        # The scores of equal candidates may differ by rounding, so they all get the first one's.
+        first: dict[bytes, int] = {}
+        scores = scores[:, [first.setdefault(row.tobytes(), i) for i, row in enumerate(candidates)]]
+        is_right = order == np.arange(block_size)[:, None]
+        if response_groups is not None:
+            groups = response_groups[block]
+            scores[~is_right & (groups[order] == groups[:, None])] = -np.inf
+        ranks.append(right_ranks(scores, is_right))
     return np.concatenate(ranks)
 
 

@@ -4,7 +4,7 @@
 
 Each notebook runs in an empty folder and a separate process. The cells are plain Python, so the
 script does not need Jupyter. The outputs of a cell are what it prints and the value of its last
-line.
+line. What a cell's child processes print is not an output: it goes to the script's own output.
 """
 
 import ast
@@ -30,14 +30,20 @@ def run_cell(source: str, names: dict[str, Any], label: str) -> list[dict[str, A
       source: the code.
       names: variables of earlier cells; this cell updates them.
       label: name of the cell in tracebacks.
+
+    Raises:
+      RuntimeError: if the cell ends the process, as `sys.exit` does.
     """
     body = ast.parse(source, label).body
     last = body.pop() if body and isinstance(body[-1], ast.Expr) else None
     printed, value = io.StringIO(), None
     with contextlib.redirect_stdout(printed):
-        exec(compile(ast.Module(body, []), label, "exec"), names)
-        if last is not None:
-            value = eval(compile(ast.Expression(last.value), label, "eval"), names)
+        try:
+            exec(compile(ast.Module(body, []), label, "exec"), names)
+            if last is not None:
+                value = eval(compile(ast.Expression(last.value), label, "eval"), names)
+        except SystemExit as error:
+            raise RuntimeError(f"{label} ends the process. Remove its sys.exit().") from error
     outputs: list[dict[str, Any]] = []
     if text := printed.getvalue():
         outputs.append({"name": "stdout", "output_type": "stream", "text": _lines(text)})
@@ -75,22 +81,31 @@ def main() -> None:
     if sys.argv[1:2] == ["--here"]:  # runs one notebook in the current folder
         notebook = json.loads(sys.stdin.read())
         done = with_outputs(notebook, sys.argv[2])
-        sys.stdout.write(json.dumps(done, indent=1, ensure_ascii=False) + "\n")
+        text = json.dumps(done, indent=1, ensure_ascii=False) + "\n"
+        Path(sys.argv[3]).write_text(text, encoding="utf-8")
         return
     for path in map(Path, sys.argv[1:]):
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, tempfile.NamedTemporaryFile() as written:
             paths = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
             result = subprocess.run(
-                [sys.executable, str(Path(__file__).resolve()), "--here", path.name],
+                [sys.executable, str(Path(__file__).resolve()), "--here", path.name, written.name],
                 input=path.read_text(encoding="utf-8"),
-                stdout=subprocess.PIPE,
                 encoding="utf-8",
                 cwd=folder,
                 env={**os.environ, "PYTHONPATH": paths},
             )
-        if result.returncode:
+            text = Path(written.name).read_text(encoding="utf-8")
+        if result.returncode or not _is_json(text):
             sys.exit(f"run_notebooks.py: {path} failed and was not changed.")
-        write_file(path, result.stdout)
+        write_file(path, text)
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:  # a cell ended the process, for example with os._exit
+        return False
+    return True
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ Each of these environments is tried and then removed:
 - `base`: the wheel with its dependencies, without TensorFlow;
 - `whole`: the wheel with TensorFlow, a service and a training run;
 - `source`: the sdist;
-- `node`: the npm package, under Node.
+- `node`: the npm package, under Node; skipped if the release has none.
 
 The script downloads 1 GB, or less if pip has a cache. `--only light` tries one environment, and
 `--python python3.12` uses another Python.
@@ -253,9 +253,7 @@ def base(place: Environment, release: Path) -> None:
 
 def node(place: Environment, release: Path) -> None:
     """Try the npm package under Node."""
-    if not (package := [*release.glob(NPM_PACKAGE)]):
-        return
-    place.run("npm", "install", "--no-audit", "--no-fund", package[0])
+    place.run("npm", "install", "--no-audit", "--no-fund", one(release, NPM_PACKAGE))
     assert "export" in (place.folder / "node_modules/convert-tf/package.d.ts").read_text()
     (place.folder / "use.mjs").write_text(_USE_IN_NODE)
     place.run("node", "use.mjs")
@@ -271,6 +269,11 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="Python to use; default: this one")
     arguments = parser.parse_args()
     for use in ENVIRONMENTS:
+        if use is node and not [*arguments.release.glob(NPM_PACKAGE)]:
+            if arguments.only == "node":
+                sys.exit(f"try_release.py: {arguments.release} has no npm package to try.")
+            print("node: not tried, because the release has no npm package", flush=True)
+            continue
         if arguments.only in (None, use.__name__):
             with tempfile.TemporaryDirectory() as folder:
                 use(Environment(Path(folder), arguments.python), arguments.release.resolve())

@@ -164,6 +164,28 @@ def test_faults_of_two_writers_are_found(faults, target, how, said):
     assert is_found(said, faults.attack_with_two_writers(known, lambda _: [])[1])
 
 
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_an_output_that_a_kill_removed_is_a_fault(is_lost, monkeypatch, tmp_path):
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "attack.py")
+    values(["attack.py", f"--folder={tmp_path}", "--kills=4"])
+    path = tmp_path / "written" / "file"
+    path.parent.mkdir()
+    path.touch()
+    target = script.Target(["write"], path, lambda: np.zeros(1))
+    monkeypatch.setattr(script, "targets", lambda *folders: {"writer": target})
+    monkeypatch.setattr(script, "_run", lambda command: path.touch())
+
+    def killed_after(seconds, command):
+        if is_lost:
+            path.unlink()
+        return -9, ""
+
+    monkeypatch.setattr(script, "_killed_after", killed_after)
+    counts, faults = script.attack_writers_with_kills(tmp_path)
+    assert counts == {"kills of other commands": 1}
+    assert faults == ["writer is missing after the command was killed"] * is_lost
+
+
 def test_histories_are_drawn_by_their_seed(monkeypatch):
     script, _ = script_with_flags(monkeypatch, BENCHMARKS / "spark_histories.py")
 

@@ -68,6 +68,38 @@ def test_block_ranks_equal_a_naive_loop_and_drop_the_last_partial_block():
     assert len(set(expected)) > 3  # the data is not trivial
 
 
+def test_responses_with_equal_encodings_have_equal_scores():
+    """Matrix products may round equal columns differently, so copies were often ranked last."""
+    random = np.random.default_rng(0)
+    contexts = random.standard_normal((4000, 512)).astype(np.float32)
+    distinct = contexts + random.standard_normal(contexts.shape).astype(np.float32)
+    blocks = np.arange(4000).reshape(-1, 100)
+    copies = np.concatenate([[*block[:50], *block[:50]] for block in blocks])
+    ranks = block_ranks(contexts[copies], distinct[copies])
+    assert ranks.min() == 2
+    # Without copies, the ranks are those of the plain matrix product.
+    expected = []
+    for block in blocks:
+        scores = contexts[block] @ distinct[block].T
+        expected += (scores >= np.diagonal(scores)[:, None]).sum(axis=1).tolist()
+    assert block_ranks(contexts, distinct).tolist() == expected
+
+
+def test_copies_of_the_correct_response_do_not_count_as_wrong():
+    """A perfect encoder of 20 answers, which 200 questions share."""
+    groups = np.random.default_rng(0).integers(0, 20, 200)
+    encodings = np.eye(20, dtype=np.float32)[groups]
+    assert block_ranks(encodings, encodings).max() > 1
+    assert block_ranks(encodings, encodings, response_groups=groups).tolist() == [1] * 200
+    # All other responses count, including their copies.
+    worst = block_ranks(-encodings, encodings, response_groups=groups)
+    expected = [1 + sum(groups[i // 100 * 100 :][:100] != groups[i]) for i in range(200)]
+    assert worst.tolist() == expected
+    encodings[7] = np.nan
+    with pytest.raises(ValueError, match="are NaN"):
+        block_ranks(encodings, encodings, response_groups=groups)
+
+
 def test_recall_and_mrr_equal_naive_means():
     ranks = np.array([1, 2, 3, 10, 1, 100])
     assert recall_at_k(ranks, 3) == pytest.approx(4 / 6)

@@ -11,6 +11,8 @@ rounded weights.
 
 import io
 import os
+from collections import Counter
+from collections.abc import Set
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -68,7 +70,8 @@ def save_checkpoint(
 ) -> None:
     """Write a model to a folder.
 
-    A new folder is written atomically. In an existing folder, each file is replaced atomically.
+    A new folder is written atomically. In an existing folder, each file is replaced atomically, and
+    weights in the other format (exact or rounded) are removed.
 
     Args:
       folder: the folder, which is created if necessary.
@@ -84,6 +87,7 @@ def save_checkpoint(
 
     Raises:
       CheckpointError: if the folder is a module.
+      ValueError: if weights to round are not finite, or existing checksums cannot be read.
       FileWriteError: if a file cannot be written.
     """
     folder = Path(folder)
@@ -99,10 +103,7 @@ def save_checkpoint(
     if is_rounded:
         contents[ROUNDED_WEIGHTS_FILE] = _rounded_weights(encoder)
     else:
-        # Written to memory first, because HDF5 may crash on a full disk.
-        weights = _WeightsInMemory()
-        encoder.save_weights(weights)
-        contents[WEIGHTS_FILE] = weights.getvalue()
+        contents[WEIGHTS_FILE] = _exact_weights(encoder)
     arrays = {PROJECTION_FILE: teacher_projection, SIMILARITY_FILE: similarity_map}
     for name, array in arrays.items():
         if array is not None:
@@ -112,6 +113,7 @@ def save_checkpoint(
     contents[TRAINING_FILE] = written_json(facts).encode()
     if folder.is_dir():
         write_files(folder, contents)
+        _remove_files(folder, {WEIGHTS_FILE, ROUNDED_WEIGHTS_FILE} - contents.keys())
         return
     with OutputFolder(folder).open() as new:
         write_files(new, contents)
@@ -126,7 +128,11 @@ def remove_maps(folder: str | os.PathLike) -> None:
       ValueError: if the existing checksums cannot be read.
       FileWriteError: if the checksums cannot be written.
     """
-    names = (PROJECTION_FILE, SIMILARITY_FILE)
+    _remove_files(folder, {PROJECTION_FILE, SIMILARITY_FILE})
+
+
+def _remove_files(folder: str | os.PathLike, names: Set[str]) -> None:
+    """Remove files and their checksums. Files that do not exist are ignored."""
     path = Path(folder) / CHECKSUMS_FILE
     if path.is_file():  # first, because a file with a checksum must not be missing
         sums = json_file(path)
@@ -135,28 +141,45 @@ def remove_maps(folder: str | os.PathLike) -> None:
         (Path(folder) / name).unlink(missing_ok=True)
 
 
+def _exact_weights(model: Model) -> bytes:
+    """Return the weights as HDF5, written in memory, because HDF5 may crash on a full disk."""
+    weights = _WeightsInMemory()
+    model.save_weights(weights)
+    return weights.getvalue()
+
+
 def _rounded_weights(model: Model) -> bytes:
     """Return the weights, with 8-bit matrices. The subword table keeps its trained range."""
-    tables = {}
+    tables = {}  # by the id of the variable, because the tables of two trunks have the same path
     for layer in model._flatten_layers():
         if getattr(layer, "quantizer", None) is not None and layer.built:
             ranges = layer.quantizer_weights
             table = pack_table(layer.table, ranges["range_min"], ranges["range_max"])
-            tables[layer.table.path] = table
-    arrays = {
-        variable.path: np.asarray(variable)
-        for variable in model.weights
-        if variable.path not in tables
-    }
-    return rounded_archive(arrays, tables)
+            tables[id(layer.table)] = table
+    weights = _weights_by_name(model)
+    return rounded_archive(
+        {name: np.asarray(v) for name, v in weights.items() if id(v) not in tables},
+        {name: tables[id(v)] for name, v in weights.items() if id(v) in tables},
+    )
 
 
 def _load_rounded_weights(model: Model, path: Path) -> None:
-    arrays = rounded_arrays(path)
-    if wrong := {variable.path for variable in model.weights} ^ arrays.keys():
+    arrays, weights = rounded_arrays(path), _weights_by_name(model)
+    if wrong := weights.keys() ^ arrays.keys():
         raise ValueError(f"{min(wrong)} is in only one of the model and the file")
+    for name, variable in weights.items():
+        variable.assign(arrays[name])
+
+
+def _weights_by_name(model: Model) -> dict[str, Any]:
+    """Return the variables by path. A path that repeats, as in a second trunk, gets a number."""
+    weights: dict[str, Any] = {}
+    counts: Counter[str] = Counter()
     for variable in model.weights:
-        variable.assign(arrays[variable.path])
+        counts[variable.path] += 1
+        number = counts[variable.path]
+        weights[variable.path if number == 1 else f"{variable.path}#{number}"] = variable
+    return weights
 
 
 class _WeightsInMemory(io.BytesIO):

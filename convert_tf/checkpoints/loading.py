@@ -13,6 +13,7 @@ from convert_tf.checkpoints.released import model_path
 from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
+from convert_tf.models.heads import CrossHead
 from convert_tf.models.losses import annealed_scale
 from convert_tf.models.ranker import ConvertTrunk, RankerModel, make_ranker
 
@@ -106,9 +107,10 @@ def initial_ranker(
 
     Args:
       folder: the run or module of a dual encoder, the run of a ranker, or a BERT-like trunk. If it
-        is a ranker, weights of its head are copied too if they have the same shapes.
+        is a ranker, the factor that its outputs are rescaled by is copied too, and so are weights
+        of its head if they have the same shapes.
       head: configuration of the new head. A scale of 0 is replaced by the scale of the trained
-        model.
+        model. Any other scale also replaces what that model has learned about its scale.
       **options: see `make_ranker`.
 
     Returns:
@@ -127,15 +129,18 @@ def initial_ranker(
     else:
         scale = head.scale or trained_scale(folder)
         config = RankerConfig(source.config, dataclasses.replace(head, scale=scale))
-    head = dataclasses.replace(head, scale=float(head.scale or config.head.scale))
-    ranker = make_ranker(dataclasses.replace(config, head=head), **options)
+    scaled = dataclasses.replace(head, scale=float(head.scale or config.head.scale))
+    ranker = make_ranker(dataclasses.replace(config, head=scaled), **options)
     for trunk, target in zip(trunks, (ranker.trunk, ranker.candidate_trunk), strict=True):
         if isinstance(trunk, DualEncoder) and isinstance(target, ConvertTrunk):
             target = target.encoder
         if target is not None:
             _copy_weights(trunk, target)
     if isinstance(source, RankerModel):
+        ranker.output_factor.assign(source.output_factor)
         _copy_weights(source.head, ranker.head)
+        if head.scale and not isinstance(ranker.head, CrossHead):
+            ranker.head.log_scale.assign(0.0)
     return ranker, vocabulary
 
 

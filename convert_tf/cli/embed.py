@@ -20,7 +20,8 @@ Flags:
   kind: Kind of vectors. sentence: for classifiers. reduced: r, the pooled output of the network.
     context, response: for ranking responses. similarity: vectors of length 1, for comparing texts.
   engine: local encodes on this machine, spark on a cluster.
-  batch_size: Maximum number of texts per batch.
+  batch_size: Maximum number of texts per batch. From 256 up, a batch may have up to 512 texts on
+    several cores.
   compute_dtype: Number format of the network. auto chooses bfloat16 if it is faster on this
     machine.
   dtype: Number format of the vectors in the file.
@@ -38,8 +39,9 @@ import numpy as np
 
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_of
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, check_read, define_encoder, same
-from convert_tf.encoding.sentence_encoder import BATCH_SIZE, COMPUTE_DTYPES, SentenceEncoder
+from convert_tf.encoding.sentence_encoder import COMPUTE_DTYPES, SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
+from convert_tf.encoding.text_batches import BATCH_SIZE
 from convert_tf.readers.columns import name_of_candidate, name_of_text
 from convert_tf.readers.texts import Texts
 from convert_tf.search.cache import stored_vectors

@@ -21,6 +21,7 @@ Flags:
 
 import csv
 import dataclasses
+import functools
 import glob
 import os
 import stat
@@ -209,7 +210,7 @@ def resolve_names(values: flags.FlagValues, *, wants_module: bool = False) -> No
 
     backend = values.backend if "backend" in values else "auto"
     wants_module = wants_module or backend == "tensorflow"
-    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint", "to"}:
+    for name in {*values} & {"encoder", "init_from", "rerank_checkpoint", "to", "vectors"}:
         flag = values[name]
         if isinstance(flag.value, list):
             paths = [model_path(model, wants_module=wants_module) for model in flag.value]
@@ -312,12 +313,13 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
     Raises:
       ValueError: if an output is also an input.
     """
+    matches = functools.partial(glob.glob, recursive=True)  # as in `corpora.dumps.find_files`
     places: dict[tuple[int, int] | None, tuple[str, str]] = {}
     for flag in {*WRITTEN} & {*values}:
         place = values[flag].value
         for pattern in written if place else ():
             below = os.path.join(glob.escape(place), pattern)
-            for path in glob.glob(below, recursive=True) if pattern else [place]:
+            for path in matches(below) if pattern else [place]:
                 places[_identity(path)] = flag, path
     places.pop(None, None)  # removes outputs that do not exist yet
     for name in sorted({*READ} & {*values}) if places else ():
@@ -326,8 +328,8 @@ def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> 
         value = values[name].value or []
         texts = [value] if isinstance(value, str) else value
         if isinstance(values[name], flags.MultiFlag):
-            texts = split_names(texts, glob.glob)
-        for path in (path for text in texts for path in [text, *glob.glob(text)]):
+            texts = split_names(texts, matches)
+        for path in (path for text in texts for path in [text, *matches(text)]):
             if output := places.get(_identity(path)):
                 flag, written_path = output
                 raise ValueError(

@@ -30,7 +30,7 @@ Flags:
 
 import errno
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from absl import flags
@@ -71,15 +71,20 @@ def define_flags(define: Define) -> None:
     define_fields(define, PrepareOptions, leave_out=_NO_FLAG)
 
 
-def _options(values: flags.FlagValues) -> PrepareOptions:
+def _options(values: flags.FlagValues, files: Mapping[str, Collection[str]]) -> PrepareOptions:
+    """Return the options. Only the rules for corpora with `files` are set by flags."""
     given: dict[str, Any] = dict(PRESETS[values.preset])
     for name, fields in _TOGETHER.items():
         if values[name].value is not None:
             given.update(dict.fromkeys(fields, values[name].value))
     given |= given_fields(values, Rules)
     return PrepareOptions(
-        rules=Rules(**given),
-        corpus_rules={name: Rules(**{**corpus.rules, **given}) for name, corpus in CORPORA.items()},
+        rules=Rules(**given) if files["input"] or files["submissions"] else Rules(),
+        corpus_rules={
+            name: Rules(**{**corpus.rules, **given})
+            for name, corpus in CORPORA.items()
+            if files[name]
+        },
         num_shards={split: values[f"num_shards_{split}"].value for split in SPLITS},
         **given_fields(values, PrepareOptions, leave_out=_NO_FLAG),
     )
@@ -95,7 +100,7 @@ def run(values: Any) -> None:
         names = ", ".join(f"--{name}" for name in CORPORA)
         raise ValueError(f"There is nothing to read. Pass --input, or one of {names}.")
     prepare: Callable[..., Mapping[str, Any]]
-    options = same(values, "overwrite tokenize")
+    options = same(values, "overwrite tokenize") | {"options": _options(values, files)}
     if is_spark:
         from convert_tf.corpora.spark.driver import prepare_with_spark
 
@@ -112,7 +117,6 @@ def run(values: Any) -> None:
             submissions=files.pop("submissions"),
             corpora={name: paths for name, paths in files.items() if paths},
             vocabulary=values.vocab,
-            options=_options(values),
             **options,
         )
     except OSError as error:

@@ -66,14 +66,20 @@ def run(values: Any) -> None:
         from convert_tf.service.application import make_application, opened_model
         from convert_tf.service.server import make_server
 
-    check_read(values, {"without --intents": () if values.intents else ("english_only",)})
+    has_own = values.encoder is None and (values.intents or "").endswith(".onnx")
+    check_read(
+        values,
+        {
+            "without --intents": () if values.intents else ("english_only",),
+            "with the encoder in --intents": ("backend",) if has_own else (),
+        },
+    )
     if values.english_only:
         other_languages([])  # raises an error for a missing library before the first request
     limits = Limits(**given_fields(values, Limits))
     keys = api_keys(values.api_key_file) if values.api_key_file else ()
     if values.num_threads is not None:
         use_threads(values.num_threads)
-    has_own = values.encoder is None and (values.intents or "").endswith(".onnx")
     if values.encoder is None and not has_own:
         wants_module = values.backend == "tensorflow"
         values["encoder"].value = model_path(DEFAULT_ENCODER, wants_module=wants_module)
@@ -97,6 +103,12 @@ def run(values: Any) -> None:
 
 
 def _name(path: str) -> str:
-    """Return an encoder's name: `convert` for `hub_modules/convert/2` and for `convert-2.onnx`."""
+    """Return an encoder's name: `convert` for `hub_modules/convert/2` and for `convert-2.onnx`.
+
+    The name of an encoder from the Hugging Face hub is `OWNER/NAME`.
+    """
     place = Path(path)
+    # The hub's cache stores a model in models--OWNER--NAME/snapshots/COMMIT.
+    if hub_model := re.fullmatch(r"models--(.+)/snapshots", "/".join(place.parent.parts[-2:])):
+        return hub_model[1].replace("--", "/")
     return place.parent.name if place.name.isdigit() else re.sub(r"-\d+\Z", "", place.stem)

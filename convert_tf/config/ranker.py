@@ -86,8 +86,9 @@ class RankerTraining(RankingTraining):
     The defaults are the paper's for a bi-encoder (§5.1, §5.3). `ranker_recipe` returns the paper's
     options for other heads.
 
-    If `steps` is 0, a ranker is trained for one pass over the data. If `eval_every` is 0, it is
-    evaluated twice per pass. `adamw` has a weight decay of 0.01.
+    If `steps` is 0, a ranker is trained for one pass over the data, and the warm-up takes at most a
+    fifth of the steps. If `eval_every` is 0, it is evaluated twice per pass. `adamw` has a weight
+    decay of 0.01.
 
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
@@ -137,12 +138,17 @@ class RankerTraining(RankingTraining):
         )
 
     def of_examples(self, number: int) -> "RankerTraining":
-        """Replace steps and intervals of 0 by their defaults for `number` training examples."""
+        """Replace steps and intervals of 0 by their defaults for `number` training examples.
+
+        If the steps are the default, a warm-up of more than a fifth of the steps is shortened.
+        """
         per_epoch = number // min(self.batch_size, number)
         per_evaluation = max(1, per_epoch // 2)
+        longest = self.warmup_steps if self.steps else per_epoch // 5
         return dataclasses.replace(
             self,
             steps=self.steps or per_epoch,
+            warmup_steps=min(self.warmup_steps, longest),
             eval_every=self.eval_every or per_evaluation,
             checkpoint_every=self.checkpoint_every or per_evaluation,
         )

@@ -52,8 +52,9 @@ class RankingTraining(Training):
     Attributes:
       batch_size: Pairs per step. The other responses in the batch are a context's negatives.
       optimizer: Optimisation algorithm.
-      final_learning_rate: Learning rate at the last step, after cosine decay. If you set only
-        --learning_rate, the final rate changes by the same factor.
+      final_learning_rate: Learning rate at the end of the cosine decay. The last step has a
+        slightly higher one. If you set only --learning_rate, the final rate changes by the same
+        factor.
       label_smoothing: Probability that is spread evenly over the negatives.
       l2: Weight of the sum of squared matrix weights in the loss.
       embedding_dropout: Dropout rate after the embedding.
@@ -103,7 +104,8 @@ class PairTraining(RankingTraining):
       scale_end: Factor for the cosines after --scale_anneal_steps. If 0, the square root of
         --encoding_dim.
       scale_anneal_steps: Number of steps over which the factor for the cosines changes linearly.
-      mask_duplicates: Do not use copies of the correct response as negatives.
+      mask_duplicates: Do not use copies of the correct response as negatives, and do not count them
+        as wrong in the accuracy and in R100@1.
     """
 
     steps: int = 966_000

@@ -171,11 +171,12 @@ class CountedFile(TableFile):
             self.first_bad = self.first_bad or place
             self.bad_lines.add(BadLines(count=1, first=[place]))
 
-    def check_readable(self, num_used: int) -> None:
+    def check_readable(self, num_used: int, *, has_limit: bool = False) -> None:
         """After a file was read, check that enough of its lines could be used.
 
         Args:
           num_used: number of turns that could be used.
+          has_limit: whether the command has the flag `--max_bad_lines`, which the error then names.
 
         Raises:
           ValueError: if hardly any line could be used.
@@ -186,10 +187,10 @@ class CountedFile(TableFile):
             remedy = "Check that it is the right kind of file"
             if self.skipped.most_common(1)[0][0] == "invalid_utf8":
                 remedy = "Convert it to UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8"
+            skipping = " To skip such lines, pass --max_bad_lines." if has_limit else ""
             raise ValueError(
                 f"Hardly any line of {self.name} can be used: {reasons} in {self.lines:,} lines. "
-                f"The first is {self.first_bad}. {remedy}. To skip such lines, pass "
-                "--max_bad_lines."
+                f"The first is {self.first_bad}. {remedy}.{skipping}"
             )
         if not num_used and not self.warnings:
             self.warn("nothing in this file could be used")

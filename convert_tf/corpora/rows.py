@@ -106,7 +106,7 @@ class Steps:
                 yield Row(TURNS, turn.thread_id, json.dumps(turn))
         file.check_unchanged()
         if self.options.max_bad_lines is None:
-            file.check_readable(num_turns)
+            file.check_readable(num_turns, has_limit=True)
 
     def _turns_of_dump(self, what: str, file: CountedFile) -> Iterator[Comment]:
         rules, changed = self.options.rules, self.counts[REDDIT].changed

@@ -199,12 +199,14 @@ class EvaluationBatches:
       max_tokens: maximum number of tokens per text.
       max_examples: maximum number of examples; None for all.
       batch_size: number of examples per batch. The last batch may be smaller.
+      marks_duplicates: whether to add a column that marks equal responses.
 
     Attributes:
       num_examples: number of examples in all batches.
 
     Yields:
-      Dicts as returned by `packing.pack_batch`.
+      Dicts as returned by `packing.pack_batch`. With `marks_duplicates`, each dict also has
+      `response_groups` int32 `[batch]`. Equal responses have equal numbers, also across batches.
     """
 
     examples: Examples
@@ -212,6 +214,7 @@ class EvaluationBatches:
     _: dataclasses.KW_ONLY
     max_examples: int | None = None
     batch_size: int = 128
+    marks_duplicates: bool = False
 
     def __post_init__(self) -> None:
         number = self.examples.num_examples
@@ -220,11 +223,16 @@ class EvaluationBatches:
     def __iter__(self) -> Iterator[dict[str, np.ndarray]]:
         for start in range(0, self.num_examples, self.batch_size):
             stop = min(start + self.batch_size, self.num_examples)
-            loaded = self.examples.load(np.arange(start, stop))
-            yield packing.pack_batch(
-                self.examples.token_ids(loaded),
-                self.examples.names,
+            token_ids = self.examples.token_ids(self.examples.load(np.arange(start, stop)))
+            names = self.examples.names
+            batch = packing.pack_batch(
+                token_ids,
+                names,
                 row_tokens=max(packing.ROW_TOKENS, self.max_tokens),
                 padding_id=self.examples.padding_id,
                 row_multiple=packing.ROW_MULTIPLE if compiles_shapes() else 1,
             )
+            if self.marks_duplicates:
+                groups = packing.by_name(packing.text_groups(token_ids), names)
+                batch["response_groups"] = groups["response"]
+            yield batch

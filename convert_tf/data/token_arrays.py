@@ -11,7 +11,9 @@ A folder written by `convert-tf tokenize` contains
 - for each split, `{split}-{name}-ids.npy`, the token ids of all texts, one text after another, and
   `{split}-{name}-offsets.npy`, int64 `[examples + 1]`, the positions where texts begin and end.
   Pairs have the names `context`, `response` and `extra_context` (the earlier turns, most recent
-  first, joined with single spaces). `TEXTS_OF` lists the names for other kinds of examples.
+  first, joined with single spaces). `TEXTS_OF` lists the names for other kinds of examples;
+- `sha256.json`: checksums of the `.npy` files, which are checked when a split is opened. Folders
+  from earlier versions have no checksums and are not checked.
 
 Token ids are stored as 16-bit numbers if all ids fit, including the padding id. Otherwise they are
 stored as 32-bit numbers.
@@ -26,7 +28,7 @@ import numpy as np
 from convert_tf.data.packing import TokenIds, join_texts, joined_ranges
 from convert_tf.data.schema import PAIR, PAIR_AND_EXTRA_CONTEXT
 from convert_tf.storage.arrays import FolderFormat
-from convert_tf.storage.checksums import checksum, file_checksum
+from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, checksum, file_checksum
 from convert_tf.text.vocabulary import SETTINGS_FILE, VOCABULARY_FILES
 
 TRIPLET = ("anchor", "paraphrase", "opposite")
@@ -38,11 +40,12 @@ _SHOWN = {PAIRS: "pairs", UTTERANCES: "single texts", TRIPLETS: "triplets"}
 _FLAGS = {PAIRS: "data", UTTERANCES: "utterances", TRIPLETS: "triplets"}
 DTYPES = ("uint16", "int32")
 COLUMN_DTYPE = "int32"
+_COLUMNS = ("sources", "labels")
 FORMAT = FolderFormat(
     what="folder of token ids",
     facts_file="arrays.json",
     other_files=r"\w+-(\w+-ids|[\w-]+-offsets|sources|labels|bytes)\.npy|"
-    + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE]),
+    + "|".join([*VOCABULARY_FILES.values(), SETTINGS_FILE, CHECKSUMS_FILE]),
     kinds={
         "tokenizer": str,
         "vocab_size": int,
@@ -110,6 +113,7 @@ class ArrayFolder:
         self.sources: list[str] = facts.get("sources", [])
         self.holds = next((kind for kind in (UTTERANCES, TRIPLETS) if kind in facts), PAIRS)
         self._facts = facts
+        self._checked: set[str] = set()
         if not self.vocabulary.is_file():
             raise ValueError(
                 f"{str(folder)!r} lacks its vocabulary, {self.vocabulary.name}. {FORMAT.remedy}"
@@ -129,7 +133,9 @@ class ArrayFolder:
         turn_prefixes: bool = False,
         holds: str = PAIRS,
     ) -> "ArrayExamples":
-        """Return the examples of a split.
+        """Return the examples of a split, after checking the checksums of its files.
+
+        Each file is read and checked once, when it is first needed.
 
         Args:
           split: name of the split.
@@ -140,9 +146,9 @@ class ArrayFolder:
           holds: the required kind of examples: `pairs`, `utterances` or `triplets`.
 
         Raises:
-          ValueError: if the split is missing, its files do not fit together, the stored texts were
-            cut to fewer than `max_tokens` tokens, the folder holds another kind of examples, or
-            `turn_prefixes` is set.
+          ValueError: if the split is missing, its files are damaged or do not fit together, the
+            stored texts were cut to fewer than `max_tokens` tokens, the folder holds another kind
+            of examples, or `turn_prefixes` is set.
         """
         if turn_prefixes:
             raise ValueError(
@@ -169,7 +175,19 @@ class ArrayFolder:
                 "one."
             )
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else TEXTS_OF[holds]
-        return ArrayExamples(self.folder, self._facts, split, names=names, max_tokens=max_tokens)
+        examples = ArrayExamples(
+            self.folder, self._facts, split, names=names, max_tokens=max_tokens
+        )
+        self._check(split, names)
+        return examples
+
+    def _check(self, split: str, names: Iterable[str]) -> None:
+        """Check the files of texts and columns that have a checksum and were not checked before."""
+        files = {column_file(split, column) for column in _COLUMNS}
+        files |= {file(split, name) for name in names for file in (ids_file, offsets_file)}
+        if unchecked := files - self._checked:  # without names, check_files checks all files
+            check_files(self.folder, *unchecked)
+            self._checked |= unchecked
 
 
 class ArrayExamples:

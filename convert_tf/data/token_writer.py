@@ -24,7 +24,7 @@ from convert_tf.data.triplets import read_triplets
 from convert_tf.data.unknown_tokens import warn_of_unknown
 from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
 from convert_tf.storage.arrays import GrowingArray
-from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.checksums import file_checksum, record_checksums
 from convert_tf.storage.files import write_file
 from convert_tf.storage.progress import Progress
 from convert_tf.text.tokenizer import load_tokenizer
@@ -116,9 +116,9 @@ class _Writer:
         }
 
     def finish(self, **facts: Any) -> dict[str, Any]:
-        """Write `arrays.json`, which completes the folder, and return its content.
+        """Write the checksums and `arrays.json`, and return the content of `arrays.json`.
 
-        Warn if most tokens are unknown.
+        `arrays.json` completes the folder. Warn if most tokens are unknown.
 
         Args:
           **facts: further entries for `arrays.json`.
@@ -128,6 +128,7 @@ class _Writer:
         if "labels" in self._places:
             self._facts[token_arrays.UTTERANCES] = {"labels": list(self._places["labels"])}
         self._facts["sources"] = list(self._places["sources"])
+        record_checksums(self._folder, [path.name for path in self._folder.glob("*.npy")])
         return token_arrays.FORMAT.write_facts(self._folder, {**self._facts, **facts})
 
 

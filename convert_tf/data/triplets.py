@@ -14,7 +14,6 @@ is optional, and other columns are ignored. A line looks like this:
 
 import dataclasses
 import functools
-import glob
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -23,6 +22,7 @@ import numpy as np
 from convert_tf.data import packing
 from convert_tf.data.packing import TokenIds
 from convert_tf.data.token_arrays import TRIPLET, ArrayExamples
+from convert_tf.data.utterances import matching_files
 from convert_tf.readers import columns
 from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
@@ -52,18 +52,12 @@ def read_triplets(patterns: Sequence[str]) -> Iterator[Triplet]:
     White space around texts is removed.
 
     Args:
-      patterns: file names or patterns.
+      patterns: file names or patterns; see `matching_files`.
 
     Raises:
       ValueError: if there is no file, or a row lacks one of the three texts.
     """
-    paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
-    if not paths:
-        raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
-            "and put patterns in quotes."
-        )
-    for path in paths:
+    for path in matching_files(patterns):
         file = TableFile(path)
         for row in read_rows(file, _COLUMNS):
             yield _triplet(row, file)

@@ -22,6 +22,7 @@ things in two bots.
 import dataclasses
 import functools
 import glob
+import os
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -51,6 +52,31 @@ class Utterance(NamedTuple):
     label: str = ""
 
 
+def matching_files(patterns: Sequence[str]) -> list[str]:
+    """Return the paths of the tables that match names or patterns, each path once.
+
+    The paths are ordered by pattern and then by file name.
+
+    Args:
+      patterns: file names or patterns. In a pattern, `**` stands for any number of folders. The
+        name of a file is not a pattern, even if it contains brackets.
+
+    Raises:
+      ValueError: if there is no file.
+    """
+    paths: dict[str, None] = {}
+    for pattern in patterns:
+        # The same rule as in `corpora.dumps.find_files`, which this package cannot import.
+        names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
+        paths |= dict.fromkeys(sorted(names))
+    if not paths:
+        raise ValueError(
+            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
+            "and put patterns in quotes."
+        )
+    return [*paths]
+
+
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     """Yield each text in files once, ordered by pattern and then by file name.
 
@@ -58,19 +84,13 @@ def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
     text.
 
     Args:
-      patterns: file names or patterns.
+      patterns: file names or patterns; see `matching_files`.
 
     Raises:
       ValueError: if there is no file, or a row has no text.
     """
-    paths = dict.fromkeys(path for pattern in patterns for path in sorted(glob.glob(pattern)))
-    if not paths:
-        raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
-            "and put patterns in quotes."
-        )
     seen: set[bytes] = set()
-    for path in paths:
+    for path in matching_files(patterns):
         file = TableFile(path)
         for row in read_rows(file, _COLUMNS):
             utterance = _utterance(row, file)

@@ -59,7 +59,7 @@ class EncoderClient:
         `.onnx` file.
       use_extra_context: whether contexts include earlier turns; requires a multi-context model.
       use_extra_context_prefixes: whether earlier turns are numbered, with `"0: "` for the most
-        recent turn, even if the model was not trained with `--turn_prefixes`.
+        recent turn. If None, the setting that the model was trained with (`--turn_prefixes`).
       max_extra_contexts: maximum number of earlier turns. The most recent turns are used.
       cache_size: maximum number of cached encodings for each method; 0 turns caching off.
       internal_batch_size: maximum number of texts per batch.
@@ -78,7 +78,7 @@ class EncoderClient:
         self,
         uri: str | os.PathLike[str] | Backend,
         use_extra_context: bool = False,
-        use_extra_context_prefixes: bool = False,
+        use_extra_context_prefixes: bool | None = None,
         max_extra_contexts: int = 10,
         cache_size: int = 65_536,
         internal_batch_size: int = 64,
@@ -99,7 +99,9 @@ class EncoderClient:
                 "the argument, or pass a multi-context encoder."
             )
         self._use_extra_context = use_extra_context
-        self._use_extra_context_prefixes = use_extra_context_prefixes or encoder.numbers_turns
+        if use_extra_context_prefixes is None:
+            use_extra_context_prefixes = encoder.numbers_turns
+        self._use_extra_context_prefixes = use_extra_context_prefixes
         self._max_extra_contexts = max_extra_contexts
         self._sentences = EncodingCache(encoder.encode, size=cache_size)
         self._contexts = EncodingCache(self._encode_pairs, size=cache_size)

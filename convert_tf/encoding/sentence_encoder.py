@@ -15,13 +15,19 @@ from convert_tf.checkpoints.kinds import Kind, checked_backend, kind_of
 from convert_tf.checkpoints.released import RELEASED, SCHEME, model_path
 from convert_tf.encoding import text_batches
 from convert_tf.encoding.signatures import BY_NAME, SIGNATURES, signature_name
-from convert_tf.encoding.text_batches import Columns, is_count, is_stream, is_text, text_bytes
+from convert_tf.encoding.text_batches import (
+    BATCH_SIZE,
+    Columns,
+    is_count,
+    is_stream,
+    is_text,
+    text_bytes,
+)
 from convert_tf.extras import needs
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.folders import put_aside
 from convert_tf.storage.progress import Progress
 
-BATCH_SIZE = 256
 COMPUTE_DTYPES = ("auto", "float32", "bfloat16")
 _KINDS = (Kind.ENCODER_MODULE, Kind.DUAL_ENCODER, Kind.ONNX, Kind.HUGGING_FACE_ENCODER)
 # Advice for users of models without `encode_similarity`.
@@ -132,7 +138,9 @@ class SentenceEncoder:
       model: the name of a released encoder (`"convert_small"`); the folder of a module or run; a
         Hugging Face folder; an `.onnx` file; `hf://owner/name`; or a `Backend`. By default, a name
         stands for the encoder's 8-bit `.onnx` file.
-      batch_size: maximum number of texts per batch. Batches of long texts are smaller.
+      batch_size: maximum number of texts per batch. Batches of long texts are smaller. If
+        `batch_size` is at least 256, an `.onnx` file or a Hugging Face folder may form batches of
+        up to 512 texts on several cores.
       compute_dtype: number format of the network: `"float32"`, `"bfloat16"`, or `"auto"`. `"auto"`
         uses bfloat16 if this machine multiplies matrices faster in bfloat16. For `.onnx` files, and
         for names that stand for them, the format must be `"auto"`.

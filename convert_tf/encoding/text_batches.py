@@ -10,6 +10,7 @@ import numpy as np
 from convert_tf.data.candidates import extra_context
 from convert_tf.storage.json_text import whole_characters
 
+BATCH_SIZE = 256  # default of the maximum number of texts per batch
 # Maximum size of a batch in bytes, if all texts are padded to the longest text. 64 KiB are about
 # 16,000 English subwords.
 BATCH_BYTES = 2**16
@@ -103,7 +104,8 @@ def encode_columns(
       on_batch: function that is called after each batch with the number of finished rows, including
         rows with equal texts.
       concurrent_batches: number of batches to encode at once, each in a thread. If there are
-        several, batches may be larger than `batch_size`, and `run` must divide them if necessary.
+        several and `batch_size` is at least `BATCH_SIZE`, a batch may have up to 512 rows, and
+        `run` must divide it if necessary.
 
     Returns:
       The vectors, float32 `[rows, dim]`, in the order of the rows.
@@ -126,8 +128,9 @@ def encode_columns(
     order = order[np.argsort(lengths[order], kind="stable")]
     if concurrent_batches > 1:
         share = -(-len(order) // (concurrent_batches * _BATCHES_PER_THREAD))
-        largest = max(batch_size, _LARGEST_SHARED_BATCH)
-        batch_size = min(largest, max(share, _LEAST_SHARED_BATCH))
+        if batch_size >= BATCH_SIZE:
+            batch_size = max(batch_size, _LARGEST_SHARED_BATCH)
+        batch_size = min(batch_size, max(share, _LEAST_SHARED_BATCH))
     batches = list(_batches(order.tolist(), lengths[order].tolist(), batch_size))
 
     def run_batch(batch: Sequence[int]) -> np.ndarray:

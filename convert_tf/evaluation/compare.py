@@ -47,8 +47,8 @@ def in_batch_examples(
 ) -> Iterator[GroupedExample]:
     """Yield examples whose candidates are the responses in their block.
 
-    The last block is dropped if it is not full. Candidates are shuffled, so that no ranker benefits
-    from their order.
+    The last block is dropped if it is not full, and the number of dropped examples is printed.
+    Candidates are shuffled, so that no ranker benefits from their order.
 
     Args:
       conversations: examples, in the order in which they are divided into blocks.
@@ -74,6 +74,8 @@ def in_batch_examples(
                 ranked = CandidateExample(example.turns, candidates, (place,))
                 yield _grouped(ranked, by_history and group == ALL, group)
             del pending[group]
+    if left_out := len(pending.get(ALL, ())):
+        print(f"{left_out} examples are left out: they do not fill a block of {block_size}")
 
 
 def given_examples(

@@ -306,9 +306,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
             words and the thresholds. If None, held-out examples are used instead.
           folds: held-out parts of the examples. They are needed if the encoder was trained on the
             examples: each fold has encodings from an encoder that was not trained on the fold's
-            held-out part. `kind` and `names` must not be `"auto"`, and `grid` and `patience` need
-            validation data. With `names="always"`, each fold must also have a row for each name,
-            after the rows for the examples.
+            held-out part. With validation data, there may be none: `()` says only that the encoder
+            was trained on the examples. `kind` and `names` must not be `"auto"`, and `grid` and
+            `patience` need validation data. With `names="always"`, each fold must also have a row
+            for each name, after the rows for the examples.
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, an option is unknown or

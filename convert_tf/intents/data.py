@@ -24,6 +24,7 @@ from convert_tf.storage.content import (
 )
 from convert_tf.storage.lines import open_decompressed
 from convert_tf.storage.messages import listed
+from convert_tf.text.characters import fold
 
 _YAML = (".yml", ".yaml")
 
@@ -65,7 +66,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     rows = _rows(path)
     if not rows:
         raise ValueError(f"{path} has no rows with a text and a label.")
-    empty = [f"{place} without text" for place, text, _ in rows if not text]
+    empty = [f"{place} without text" for place, text, _ in rows if not fold(text)]
     if needs_labels:
         empty += [f"{place} without label" for place, _, label in rows if not label]
     if empty:

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from convert_tf.storage.messages import listed, shortened
+from convert_tf.text.characters import fold
 
 NAMES = ("auto", "always")
 _MAX_TEXT = 70  # maximum number of characters of a text in a message
@@ -175,12 +176,12 @@ def checked_texts(texts: Any) -> list[str]:
       texts: a list, an array or a table with one column, such as a pandas series.
 
     Raises:
-      ValueError: if `texts` is a single text or has several columns, or a text is empty or not a
-        string.
+      ValueError: if `texts` is a single text or has several columns, or a text is not a string, or
+        has only white space and invisible characters.
     """
     values = column(texts)
     for index, text in enumerate(values):
-        if not isinstance(text, str) or not text.strip():
+        if not isinstance(text, str) or not fold(text):
             raise ValueError(
                 f"Text {index} is empty or not a string. Received: {text!r}. Remove or replace it."
             )

@@ -412,8 +412,8 @@ def finetuned_classifier(
         f"the {'fine-tuned' if is_tuned else 'frozen'} one is kept"
     )
     if is_tuned:
-        folds = comparison.folds
-        if folds is not None:  # the encoder still has the weights of the last fold
+        folds = comparison.folds or ()  # there are none with validation data
+        if folds:  # the encoder still has the weights of the last fold
             comparison.train(np.ones(len(comparison.examples.texts), bool))
         print(
             f"The encoder was trained in {comparison.training['steps']:,} steps. Context and "

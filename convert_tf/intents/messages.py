@@ -9,6 +9,7 @@ import numpy as np
 
 from convert_tf.intents.encodings import IntentEncodings, encodes
 from convert_tf.storage.progress import Progress
+from convert_tf.text.characters import fold
 
 # With this limit, half of the messages with unknown intents and one in nine of the other messages
 # have uncertain answers (docs/lab/intents.md).
@@ -33,14 +34,14 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
     """Count each distinct message, after stripping the white space around it.
 
     Args:
-      texts: messages. Empty messages are left out.
+      texts: messages. Messages with only white space and invisible characters are left out.
       mask: whether to mask numbers and e-mail addresses.
 
     Raises:
       ValueError: if no message is left.
     """
     filled = (text.strip() for text in texts)
-    counts = Counter(masked(text) if mask else text for text in filled if text)
+    counts = Counter(masked(text) if mask else text for text in filled if fold(text))
     if not counts:
         raise ValueError("There are no messages: all lines are empty. Pass another log.")
     return counts

@@ -87,18 +87,8 @@ def monitor_messages(
         computed with other values of `mask`, `min_confidence` or `min_size`.
     """
     if since is not None:
-        _check_report(since)
         options = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
-        earlier = {"mask": False, **since}  # reports of earlier versions lack these entries
-        if "min_size" not in since:  # these counted repeated examples, so `far` was another measure
-            since = {**since, "far": None}
-        for name, value in options.items():
-            if earlier.get(name, value) != value:
-                raise ValueError(
-                    f"The earlier report was made with {name}={earlier[name]}, and this one would "
-                    f"be made with {name}={value}, so they cannot be compared. Use the same value "
-                    f"of --{name} for both, or omit --since."
-                )
+        since = _comparable(since, options)
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
@@ -199,6 +189,23 @@ def _check_report(report: Any) -> None:
         texts = row.get("texts")
         are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
         check(bool(are_texts and texts), f"has no 'texts' to compare in {place}")
+
+
+def _comparable(since: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Check that an earlier report was made with these options, and return it for comparison."""
+    _check_report(since)
+    earlier = {"mask": False, **since}  # reports of earlier versions lack these entries
+    for name, value in options.items():
+        if earlier.get(name, value) != value:
+            raise ValueError(
+                f"The earlier report was made with {name}={earlier[name]}, and this one would "
+                f"be made with {name}={value}, so they cannot be compared. Use the same value "
+                f"of --{name} for both, or omit --since."
+            )
+    if "min_size" in since:
+        return since
+    # Reports of earlier versions counted repeated examples, so `far` was another measure.
+    return {**since, "far": None}
 
 
 def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:

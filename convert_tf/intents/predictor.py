@@ -13,6 +13,7 @@ from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import softmax
 from convert_tf.intents.languages import other_languages
 from convert_tf.numerics.vectors import unit_rows
+from convert_tf.text.characters import fold
 
 if TYPE_CHECKING:
     from convert_tf.intents.folder import Saved
@@ -149,7 +150,7 @@ class Predictor:
                 "without explanations."
             )
         (text,) = checked_texts([text])
-        words = text.split()
+        words = [*filter(fold, text.split())]  # without words of only invisible characters
         most = min(_MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))
         number = min(len(words), most)
         shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(number)]
@@ -238,7 +239,7 @@ def answer_texts(
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: the texts. Texts that are empty or only white space get no intent.
+      texts: the texts. Texts with only white space and invisible characters get no intent.
       explains: whether to explain each answer.
       english_only: whether texts that are certainly not in English get their `language` instead of
         an intent.
@@ -255,7 +256,7 @@ def answer_texts(
     places = [
         place
         for place, answer in enumerate(answers)
-        if answer.text.strip() and answer.language is None
+        if fold(answer.text) and answer.language is None
     ]
     if places:
         filled = [texts[place] for place in places]

@@ -364,5 +364,11 @@ def make_ranker(config: RankerConfig, **options: Any) -> RankerModel:
             "because candidate vectors would be wider than context vectors. Use first or mean."
         )
     return RankerModel(
-        trunk, head, config=config, candidate_trunk=candidate_trunk, dtype=trunk.dtype_policy
+        trunk,
+        head,
+        config=config,
+        candidate_trunk=candidate_trunk,
+        dtype=trunk.dtype_policy,
+        # Files with 8-bit weights contain the paths of variables. Keras would number later models.
+        name="ranker_model",
     )

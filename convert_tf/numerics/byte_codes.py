@@ -18,12 +18,17 @@ def pack_table(table: Any, range_min: Any, range_max: Any) -> tuple[np.ndarray, 
     Returns:
       A tuple `(codes, offset, step)`: codes, uint8 `[rows, dim]`, and two floats. In float32,
       `offset + step * codes` equals the result of `quantization.fake_quantize` with the same range.
+
+    Raises:
+      ValueError: if the table or the range has values that are not finite.
     """
     # All constants are float32, because numpy 1 would otherwise compute scalars in float64.
     half, zero, highest = (np.float32(number) for number in (0.5, 0, HIGHEST_CODE))
     values, low, high = (
         np.asarray(numbers, np.float32) for numbers in (table, range_min, range_max)
     )
+    if not all(np.isfinite(numbers).all() for numbers in (values, low, high)):
+        raise ValueError("The table cannot be rounded to bytes, because it has non-finite values.")
     step = np.float32((high - low) / highest)
     zero_code = np.clip(np.floor(np.float32(-low / step) + half), zero, highest)
     offset = np.float32(-zero_code * step)

@@ -16,7 +16,9 @@ def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
       dim: number of columns to keep, starting with the first, or None for all.
 
     Returns:
-      The scaled vectors, float `[..., dim]`.
+      The scaled vectors, `[..., dim]`, in the dtype of float inputs.
     """
     vectors = vectors[..., :dim]
+    if vectors.dtype == np.float16:  # squares may be too large or too small for float16
+        return unit_rows(vectors.astype(np.float32)).astype(np.float16)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)

@@ -18,12 +18,13 @@ class Limits(Config):
     """Limits for requests. `convert-tf serve` has a flag for each of them.
 
     Attributes:
-      max_texts: Maximum number of texts per request.
+      max_texts: Maximum number of texts per request. Contexts and responses are counted separately.
       max_characters: Maximum length of a text, in characters.
       max_bytes: Maximum size of a request, in bytes.
       max_queue: Maximum number of texts that may wait. A request that would exceed this number is
         refused with status 503.
-      batch_size: Maximum number of texts to compute in one batch.
+      batch_size: Maximum number of texts of several requests in one batch. The texts of a request
+        are never split, so a larger request is a batch by itself.
     """
 
     max_texts: int = option(2048, at_least=1)

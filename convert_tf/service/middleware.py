@@ -144,7 +144,8 @@ class Middleware:
     """Counts answers, refuses long and slow bodies, and cancels work for clients that have left.
 
     ASGI servers do not cancel the work for a client that closes its connection, so this middleware
-    does. Each answer has the header `X-Request-ID`, with the id from the request or a new id.
+    does. Each answer has the header `X-Request-ID`, with the id from the request or a new id. An
+    error of the application is answered with status 500 and raised again.
 
     Args:
       app: ASGI application to wrap.
@@ -193,6 +194,11 @@ class Middleware:
                 await asyncio.gather(work, return_exceptions=True)
                 gone_answer = _refusal(_CLIENT_LEFT, "The client has closed the connection.")
                 await gone_answer(scope, receive, exchange.answer)
+        except Exception as error:
+            if not exchange.status:
+                failed = await _answer_error(Request(scope), error)
+                await failed(scope, receive, exchange.answer)
+            raise  # the server logs the error
         except asyncio.CancelledError:  # the service is stopping, and the time for requests is up
             if exchange.status:
                 raise

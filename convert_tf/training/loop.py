@@ -276,9 +276,9 @@ class _Steps:
         measured = {name: v for name, v in row.items() if isinstance(v, dict) and v}
         for name, values in measured.items():
             task.processes.say(f"step {self.step}  {name}  {_as_text(values)}")
-        score, before = task.score(row), [task.score(earlier) for earlier in self.rows]
+        score, before = _score(task, row), [_score(task, earlier) for earlier in self.rows]
         # NaN compares as false, so a NaN among the earlier scores would rule out all later weights.
-        numbers = [other for other in before if other is not None and not math.isnan(other)]
+        numbers = [other for other in before if other is not None and not math.isnan(other[0])]
         is_best = score is None or all(score > other for other in numbers)
         self.rows.append(row)
         with task.processes.together():
@@ -305,6 +305,16 @@ class _Steps:
             "evaluation": self.rows[-1] if self.rows else None,
             "time": self.clock.total(),
         }
+
+
+def _score(task: Task, row: dict[str, Any]) -> tuple[float, float] | None:
+    """Return the score of a row and its MRR, which decides between equal scores."""
+    score = task.score(row)
+    if score is None:
+        return None
+    # The score is a value of the first table of measurements.
+    judged: dict[str, float] = next((v for v in row.values() if isinstance(v, dict)), {})
+    return score, judged.get("MRR", 0.0)
 
 
 def _as_text(measured: dict[str, float]) -> str:

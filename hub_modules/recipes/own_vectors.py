@@ -1,6 +1,6 @@
 """Write an encoder's own vectors for single texts, as a teacher for its further training.
 
-    python hub_modules/recipes/own_vectors.py convert_small/2 work/text_ids work/own_vectors
+    python hub_modules/recipes/own_vectors.py convert_small/2 few_text_ids_12000/ own_vectors/
 
 With these vectors as `--utterance_teacher`, training keeps the encodings of the texts close to what
 they were. The cosine of two of the vectors is 0.8 times the cosine of the similarity vectors plus

@@ -37,6 +37,23 @@ def rows_of(path: Path) -> Iterator[dict[str, str]]:
     return map(json.loads, read_lines(TableFile(str(path))))
 
 
+def files_by_name(paths: Iterable[Path]) -> dict[str, Path]:
+    """Return the files by their names up to the first dot, in the given order.
+
+    Raises:
+      ValueError: if several files have the same name up to the first dot.
+    """
+    files: dict[str, list[Path]] = {}
+    for path in paths:
+        files.setdefault(path.name.split(".")[0], []).append(path)
+    if duplicates := [str(path) for same in files.values() if len(same) > 1 for path in same]:
+        raise ValueError(
+            f"Some files have the same name up to the first dot: {', '.join(duplicates)}. "
+            "Rename them."
+        )
+    return {name: path for name, (path,) in files.items()}
+
+
 def write(path: Path, rows: Iterable[dict[str, str]]) -> None:
     number = 0
     with open(path, "wb") as file, zstandard.ZstdCompressor().stream_writer(file) as writer:
@@ -60,20 +77,20 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     share_of = {
         name: float(share) for name, share in (each.split("=") for each in shares.split(",") if each)
     }
-    names = [path.name.split(".")[0] for path in paths]
-    if unknown := sorted(share_of.keys() - {*names}):
+    files = files_by_name(paths)
+    if unknown := sorted(share_of.keys() - files.keys()):
         raise ValueError(f"No file is called {', '.join(unknown)}. Correct the shares.")
     judged = {
         row["text"].strip()
-        for name, path in zip(names, paths, strict=True)
-        if name in JUDGED_ON
-        for row in rows_of(path)
+        for name in JUDGED_ON
+        if name in files
+        for row in rows_of(files[name])
         if is_left_out(row)
     }
     folder = Path(f"{output}.partial")
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    for name, path in zip(names, paths, strict=True):
+    for name, path in files.items():
         rows = (row for row in rows_of(path) if row["text"].strip() not in judged)
         if name in share_of:
             rows = drawn(rows, share_of[name])

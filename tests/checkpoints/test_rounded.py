@@ -1,6 +1,7 @@
 """Models whose weights are stored in 8 bits."""
 
 import json
+import shutil
 
 import keras
 import numpy as np
@@ -11,7 +12,10 @@ from convert_tf import SentenceEncoder, export_model
 from convert_tf.checkpoints import folder as runs
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.kinds import Kind, kind_of
+from convert_tf.checkpoints.loading import load_ranker
 from convert_tf.checkpoints.rounded import rounded_archive, rounded_arrays
+from convert_tf.config.ranker import HeadConfig, RankerConfig
+from convert_tf.models.ranker import make_ranker
 
 TEXTS = ["where is my card?", "a fish", ""]
 
@@ -99,12 +103,78 @@ def test_damaged_or_other_weights_are_refused(rounded, tmp_path):
         runs.load_checkpoint(folder)
 
 
-def test_exact_weights_take_precedence(exact, rounded, tmp_path):
-    model, vocabulary = runs.load_checkpoint(rounded)
+def _check_equal_weights(one, other):
+    for left, right in zip(one.weights, other.weights, strict=True):
+        left, right = (keras.ops.convert_to_numpy(v) for v in (left, right))
+        np.testing.assert_array_equal(left, right)
+
+
+def test_saved_weights_replace_those_of_the_other_kind(exact, rounded, tmp_path):
+    models = [runs.load_checkpoint(folder)[0] for folder in (exact, rounded)]
+    vocabulary = runs.load_checkpoint(exact)[1]
     folder = tmp_path / "run"
-    runs.save_checkpoint(folder, model, vocabulary=vocabulary, training={}, is_rounded=True)
-    other, _ = runs.load_checkpoint(exact)
-    runs.save_checkpoint(folder, other, vocabulary=vocabulary, training={})
-    found, _ = runs.load_checkpoint(folder)
-    for one, another in zip(found.weights, other.weights, strict=True):
-        np.testing.assert_array_equal(keras.ops.convert_to_numpy(one), np.array(another))
+    for is_rounded in (False, True, False):
+        model = models[is_rounded]
+        runs.save_checkpoint(
+            folder, model, vocabulary=vocabulary, training={}, is_rounded=is_rounded
+        )
+        names = {runs.WEIGHTS_FILE, runs.ROUNDED_WEIGHTS_FILE}
+        name = runs.ROUNDED_WEIGHTS_FILE if is_rounded else runs.WEIGHTS_FILE
+        assert names & {path.name for path in folder.iterdir()} == {name}
+        assert names & json.loads((folder / "sha256.json").read_text()).keys() == {name}
+        loaded, _ = runs.load_checkpoint(folder)
+        if is_rounded:
+            table = loaded.trunk.embedding.table
+            np.testing.assert_allclose(table, model.trunk.embedding.table, atol=1e-6)
+        else:
+            _check_equal_weights(loaded, model)
+
+
+def test_exact_weights_take_precedence(exact, rounded, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(exact, folder)
+    shutil.copy(rounded / runs.ROUNDED_WEIGHTS_FILE, folder)
+    _check_equal_weights(runs.load_checkpoint(folder)[0], runs.load_checkpoint(exact)[0])
+
+
+def test_both_trunks_of_a_ranker_are_rounded(exact, tmp_path):
+    encoder, vocabulary = runs.load_checkpoint(exact)
+    config = RankerConfig(encoder.config, HeadConfig(separate_trunks=True, scale=1.0))
+    rng = np.random.default_rng(0)
+    ranker = make_ranker(config)
+    for variable in ranker.trainable_variables:
+        variable.assign(variable + 0.1 * rng.standard_normal(variable.shape))
+    ids = np.array([[3, 5, 1], [2, 8, 9]], "int32")
+    folder = tmp_path / "run"
+    runs.save_checkpoint(folder, ranker, vocabulary=vocabulary, training={}, is_rounded=True)
+    # Earlier versions wrote the paths of the first ranker in a process.
+    names = rounded_arrays(folder / runs.ROUNDED_WEIGHTS_FILE).keys()
+    assert {"ranker_model/output_factor", "trunk/embedding/table"} < names
+    assert {v.path for v in make_ranker(config).weights} < names
+    assert len(names) == len(ranker.weights)
+    for _ in range(2):
+        loaded, _ = load_ranker(folder)
+        for saved_trunk, trunk in (
+            (ranker.trunk, loaded.trunk),
+            (ranker.candidate_trunk, loaded.candidate_trunk),
+        ):
+            saved_kernel, kernel = (
+                keras.ops.convert_to_numpy(t.blocks[0].feed_forward.hidden_kernel)
+                for t in (saved_trunk, trunk)
+            )
+            steps = np.abs(saved_kernel).max(axis=0) / 127
+            assert (np.abs(kernel - saved_kernel) <= 0.501 * steps).all()
+        encoded = [keras.ops.convert_to_numpy(r.score(ids, ids)) for r in (ranker, loaded)]
+        np.testing.assert_allclose(*encoded, atol=0.05)
+
+
+def test_tables_with_nan_are_refused(exact, tmp_path):
+    model, vocabulary = runs.load_checkpoint(exact)
+    table = np.array(model.trunk.embedding.table)
+    table[5, 0] = np.nan
+    model.trunk.embedding.table.assign(table)
+    with pytest.raises(ValueError, match="has non-finite values"):
+        runs.save_checkpoint(
+            tmp_path / "run", model, vocabulary=vocabulary, training={}, is_rounded=True
+        )
+    assert not (tmp_path / "run").exists()

@@ -14,6 +14,7 @@ import convert_tf.encoding.sentence_encoder
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import SingleIntent
+from convert_tf.intents.head import GRIDS
 from convert_tf.intents.report import (
     confusion_chart,
     coverage_rows,
@@ -76,6 +77,12 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     assert path.read_text() == before
     call(*again, "--overwrite")
     assert path.read_text() != before
+    picture = files / "mine" / "confusions.png"
+    picture.parent.mkdir()
+    picture.write_bytes(b"mine")
+    with pytest.raises(SystemExit, match=r"confusions\.png' already exists"):
+        call("evaluate", model, f"--data={test}", f"--output={picture.parent}")
+    assert [*picture.parent.iterdir()] == [picture] and picture.read_bytes() == b"mine"
     capsys.readouterr()
     (files / "queries.txt").write_text(f"forgot the password\n\n{OUTSIDE[0]}\n", "utf-8")
     call("predict", model, f"--input={files / 'queries.txt'}", "--top_k=2")
@@ -281,6 +288,67 @@ def test_wrong_commands_say_what_is_wrong(files, arguments, message):
     called = [a + b + str(files / names[c]) if c in names else a + b + c for a, b, c in parts]
     with pytest.raises(SystemExit, match=message):
         call(*called)
+
+
+def test_a_classifier_that_cannot_be_served_is_refused_before_training(files, monkeypatch):
+    (files / "run").mkdir()
+    (files / "run" / "config.json").write_text("{}")
+    (files / "m.onnx").touch()
+    quick = ("--lexical=none", "--kind=sentence", "--names=none")
+    train(files, *quick, f"--encoder={files / 'run'}", output="of_run")
+    train(files, *quick, "--out_of_scope=confidence", "--upper_levels", output="levels")
+    monkeypatch.setattr(IntentClassifier, "fit", lambda *_, **__: pytest.fail("It was trained."))
+    (files / "link").symlink_to("served")
+    serving = f"--serving_module={files / 'serving'}"
+    of_run, levels = (f"--model={files / name}" for name in ("of_run", "levels"))
+    for arguments, message in (
+        ([serving, f"--encoder={files / 'm.onnx'}"], r"m\.onnx' is an \.onnx file"),
+        ([serving, f"--encoder={files / 'run'}"], "run' is the run of a dual encoder"),
+        ([serving, "--out_of_scope=confidence", "--upper_levels"], "with upper levels"),
+        ([f"--serving_module={files / 'served' / 'serving'}"], "one is inside the other"),
+        ([f"--serving_module={files / 'link'}"], "are the same folder"),
+        ([serving, f"--output={files / 'serving' / 'model'}"], "one is inside the other"),
+    ):
+        with pytest.raises(SystemExit, match=message):
+            train(files, *arguments, output="served")
+    for model, message in ((of_run, "run' is the run of a dual"), (levels, "with upper levels")):
+        with pytest.raises(SystemExit, match=message):
+            call("train", model, f"--output={files / 'served'}", serving)
+    assert not (files / "served").exists() and not (files / "serving").exists()
+
+
+def test_flags_replace_the_options_of_a_model_that_they_exclude(files):
+    quick = ("--lexical=none", "--kind=sentence", "--names=none", "--overwrite")
+    rejecting = ("--out_of_scope=confidence", "--threshold=0.4")
+    train(files, *quick, "--tune", *rejecting)
+
+    def options_after(*arguments, model="model"):
+        call("train", f"--model={files / model}", *quick, *arguments, f"--output={files / 'm'}")
+        return IntentClassifier.load(files / "m", encoder=str(files / "module"))
+
+    tuned = options_after("--head=network", "--epochs=1")
+    assert tuned.grid.keys() == GRIDS["network"].keys() == tuned.best_params_.keys()
+    assert (tuned.threshold, tuned.out_of_scope) == (0.4, "confidence")
+    assert options_after("--head=network", "--epochs=1", "--notune").grid is None
+    fixed = options_after("--logistic_c=5")
+    assert (fixed.grid, fixed.logistic_c, fixed.best_params_) == (None, 5, {})
+    train(files, *quick, *rejecting)
+    assert options_after("--head=network", "--epochs=1").grid is None
+    for arguments, expected in (
+        (["--out_of_scope=none"], (None, None, None)),
+        (["--rejected_share=0.1"], ("confidence", None, 0.1)),
+        (["--out_of_scope=distance"], ("distance", None, None)),
+    ):
+        model = options_after(*arguments)
+        assert (model.out_of_scope, model.threshold, model.rejected_share) == expected
+    train(files, *quick, "--out_of_scope=confidence", "--rejected_share=0.1")
+    model = options_after("--threshold=0.3")
+    assert (model.threshold, model.rejected_share) == (0.3, None)
+    assert options_after("--out_of_scope=none").rejected_share is None
+    with pytest.raises(SystemExit, match=r"threshold=0\.3 has no effect without out_of_scope"):
+        options_after("--out_of_scope=none", "--threshold=0.3")
+    with pytest.raises(SystemExit, match="--backend has no effect with the encoder of --model"):
+        options_after("--backend=tensorflow")
 
 
 def test_one_process_trains_a_model(files, tmp_path):

@@ -21,8 +21,8 @@ from support.commands import ROOT, call_command, own_environment, run_command
 
 import convert_tf
 from convert_tf.checkpoints.released import module_path
+from convert_tf.cli import evaluate, sample, train
 from convert_tf.cli import main as main_module
-from convert_tf.cli import sample, train
 from convert_tf.cli.flags import READ, define_flag
 from convert_tf.cli.main import COMMANDS, main
 from convert_tf.training.processes import NotFinishedError
@@ -373,6 +373,8 @@ def test_a_device_may_be_read_and_written():
         ("embed", "--encoder=log.txt --input=x --output=soft --overwrite"),
         ("index build", "--input=x --encoder=folder --output=folder --overwrite"),
         ("vocabulary", "--input=*.txt --output=log.txt"),
+        ("vocabulary", "--input=**/*.txt --output=log.txt"),
+        ("vocabulary", "--input=x,**/*.txt --output=log.txt"),
         ("vocabulary", "--input=x,soft --output=log.txt"),
         ("prepare", "--pairs=folder --output=folder --overwrite"),
         ("tokenize", "--data=folder --vocab=v --output=folder/ --overwrite"),
@@ -439,6 +441,34 @@ def test_flags_with_a_path_are_inputs_or_outputs():
             flag for flag in values if "string" in flag_types[flag].replace("string enum", "")
         }
     assert names - others == READ
+
+
+def test_vectors_of_a_released_encoder_are_opened_on_the_backend(monkeypatch):
+    opened = []
+    monkeypatch.setattr(evaluate, "run", lambda values: opened.extend(values.vectors))
+    call_command("evaluate", "--vectors=convert_small", "--backend=tensorflow")
+    assert opened == [module_path("convert_small")]
+    with pytest.raises(SystemExit, match=r"'x\.onnx' runs on ONNX Runtime, not on TensorFlow"):
+        call_command("evaluate", "--vectors=x.onnx", "--backend=tensorflow")
+
+
+def test_a_service_has_the_name_of_its_encoder(monkeypatch):
+    pytest.importorskip("fastapi")
+
+    def refuse(path, intents, *, name, **_):
+        raise ValueError(f"The name is {name}.")
+
+    monkeypatch.setattr("convert_tf.service.application.opened_model", refuse)
+    for path, name in (
+        ("cache/models--me--my-encoder/snapshots/0a1b", "me/my-encoder"),
+        ("hub_modules/convert/2", "convert"),
+        ("convert-2.onnx", "convert"),
+        ("snapshots/encoder", "encoder"),
+    ):
+        with pytest.raises(SystemExit, match=rf"The name is {name}\.$"):
+            call_command("serve", f"--encoder={path}")
+    with pytest.raises(SystemExit, match="--backend has no effect with the encoder in --intents"):
+        call_command("serve", "--intents=x.onnx", "--backend=tensorflow")
 
 
 def test_global_flags_are_left_alone():

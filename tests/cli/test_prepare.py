@@ -34,7 +34,7 @@ def test_flags_reach_the_engine_of_one_machine(engines, tmp_path):
     call_command(
         "prepare", f"--input={tmp_path}/R*", "--output=data", "--preset=clean", "--max_length=50",
         "--max_response_length=40", "--nodrop_bots", "--subreddits=a,b", "--memory_limit=1GB",
-        "--num_shards_dev=3",
+        "--num_shards_dev=3", f"--pairs={tmp_path}/RC",
     )  # fmt: skip
     called = engines["duckdb"]
     assert called["inputs"] == [f"{tmp_path}/RC"]
@@ -48,6 +48,17 @@ def test_flags_reach_the_engine_of_one_machine(engines, tmp_path):
     assert rules.drop_repeats
     assert rules.subreddits == ("a", "b")
     assert options.corpus_rules["pairs"].deduplicate == PRESETS["clean"]["deduplicate"]
+
+
+def test_only_corpora_that_are_read_limit_the_rules(engines, tmp_path):
+    arguments = ("prepare", f"--pairs={tmp_path}/RC", "--output=data", "--min_response_length=200")
+    call_command(*arguments)
+    options = engines["duckdb"]["options"]
+    assert options.corpus_rules.keys() == {"pairs"}
+    assert options.corpus_rules["pairs"].min_response_length == 200
+    for other in ("input", "submissions", "dialogues"):
+        with pytest.raises(SystemExit, match=r"response_length"):
+            call_command(*arguments, f"--{other}={tmp_path}/RC")
 
 
 def test_flags_reach_the_engine_of_a_cluster(engines, tmp_path):

@@ -87,8 +87,11 @@ def test_a_file_of_which_hardly_a_line_is_readable(write_dump, used, bad, is_los
         return
     with pytest.raises(
         ValueError, match=rf"Hardly any line .*RC.*{bad} not_json.*RC:{used + 1} \(not_json\)"
-    ):
+    ) as error:
         file.check_readable(used)
+    assert "--max_bad_lines" not in str(error.value)
+    with pytest.raises(ValueError, match=r"To skip such lines, pass --max_bad_lines\."):
+        file.check_readable(used, has_limit=True)
 
 
 def test_lines_that_a_rule_leaves_out_are_no_bad_ones():

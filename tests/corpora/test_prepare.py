@@ -259,7 +259,10 @@ def test_files_of_an_earlier_run_are_replaced_together(write_dump, tmp_path, voc
     [
         ([], "yields no examples. It has 0 usable"),
         ([comment(f"c{n}", "t3_5h6yvl", "a lonely comment") for n in range(5)], "has 5 usable"),
-        ([{"id": "5h6yvl", "title": "of a submission"}], "Hardly any line .*missing_link_id"),
+        (
+            [{"id": "5h6yvl", "title": "of a submission"}],
+            "Hardly any line .*missing_link_id.* pass --max_bad_lines",
+        ),
     ],
 )
 def test_input_without_examples_is_an_error(write_dump, tmp_path, lines, message):

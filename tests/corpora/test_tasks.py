@@ -111,14 +111,14 @@ def test_what_cannot_be_used_is_counted_with_its_line(tmp_path):
         (
             "dstc7",
             [json.dumps(one) for one in task_files.dstc7_items(3, fewer_in=(1, 2))],
-            "line 2: Example number 2 of the file has 3 candidates, but the examples before it "
-            "have 4. Examples like this: 2.",
+            "line 2: Example number 2 of the file has 3 candidates, but example number 1 "
+            "(line 1) has 4. Examples like this: 2.",
         ),
         (
             "ubuntu",
             [line for line in task_files.labelled_turns() if not line.endswith("answer 01")],
-            "line 4: Example number 2 of the file has 4 candidates, but the examples before it "
-            "have 3. Examples like this: 1.",
+            "line 4: Example number 2 of the file has 4 candidates, but example number 1 "
+            "(line 1) has 3. Examples like this: 1.",
         ),
     ],
 )

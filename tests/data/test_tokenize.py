@@ -148,6 +148,13 @@ def test_evaluation_batches_are_the_texts_in_order(corpus, folders, with_extra_c
             expected = tokenizer.token_ids(texts[name])[:, :60].to_list()
             found = [text for batch in first for text in texts_in(batch, name)]
             assert found == [tuple(ids) for ids in expected]
+        assert "response_groups" not in first[0]
+        marked = list(EvaluationBatches(examples, 60, max_examples=70, marks_duplicates=True))
+        groups = np.concatenate([batch.pop("response_groups") for batch in marked])
+        responses = [tuple(ids) for ids in tokenizer.token_ids(texts["response"])[:, :60].to_list()]
+        assert len({*zip(groups.tolist(), responses, strict=True)}) == len({*responses})
+        assert len({*groups.tolist()}) == len({*responses})
+        _assert_equal(marked, list(EvaluationBatches(examples, 60, max_examples=70)))
 
 
 def test_extra_contexts_are_joined_most_recent_first(corpus):
@@ -336,9 +343,36 @@ def _middle(value: int):
     ],
 )
 def test_damaged_token_ids_are_refused(copy, damage, message):
+    (copy / "sha256.json").unlink()  # as in folders of earlier versions
     damage(copy)
     with pytest.raises(ValueError, match=message):
         _batches(ArrayFolder(str(copy)), 2 * NUM_TRAIN // 8)
+
+
+@pytest.mark.parametrize("name", ["context-ids", "response-offsets", "sources"])
+def test_changed_token_ids_are_noticed_when_a_split_is_opened(copy, name):
+    """Six ids overwritten with another valid id are noticed, and so are offsets and sources."""
+    path = copy / f"train-{name}.npy"
+    values = np.load(path)
+    values[1:7] = values[0]
+    np.save(path, values)
+    folder = ArrayFolder(str(copy))
+    for _ in range(2):  # a file that failed the check is checked again
+        with pytest.raises(ValueError, match=rf"train-{name}\.npy' was damaged or changed"):
+            folder.open("train", max_tokens=60)
+    assert folder.open("dev", max_tokens=60).num_examples
+    (copy / "sha256.json").unlink()  # as in folders of earlier versions
+    assert folder.open("train", max_tokens=60).num_examples == NUM_TRAIN
+
+
+def test_the_files_of_texts_that_are_not_read_are_not_checked(copy, monkeypatch):
+    checked = []
+    monkeypatch.setattr(arrays, "check_files", lambda folder, *names: checked.extend(names))
+    folder = ArrayFolder(str(copy))
+    for with_extra_contexts in (False, True, True):
+        folder.open("train", max_tokens=60, with_extra_contexts=with_extra_contexts)
+    assert len(checked) == len({*checked}) == 8
+    assert not any(name.startswith("train-extra") for name in checked[:6])
 
 
 def test_wrong_input_leaves_nothing(corpus, tmp_path):

@@ -52,6 +52,12 @@ def test_rows_of_files(tmp_path):
     assert list(read_triplets([str(table)])) == [Triplet("on", "not off", "off")]
 
 
+def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
+    written(tmp_path / "rows 1.jsonl", ROWS[1:2])
+    path = written(tmp_path / "rows [1].jsonl", ROWS[:1])
+    assert [triplet.anchor for triplet in read_triplets([path])] == ["turn on light 0"]
+
+
 @pytest.mark.parametrize("row", [{"anchor": "a", "positive": "b"}, {**ROWS[0], "negative": " "}])
 def test_a_row_without_three_texts_is_named(row, tmp_path):
     with pytest.raises(ValueError, match="line 2"):

@@ -64,6 +64,20 @@ def test_files_are_read_once_for_each_text(files):
     assert found[30].source == "forum"
 
 
+def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
+    for name, text in (("texts 1", "other"), ("texts [1]", "mine"), ("a/b/texts 2", "deep")):
+        path = tmp_path / f"{name}.jsonl"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"text": text}))
+
+    def texts(*patterns):
+        return [text for text, *_ in read_utterances([f"{tmp_path}/{name}" for name in patterns])]
+
+    assert texts("texts [1].jsonl") == ["mine"]
+    assert texts("texts [12].jsonl") == ["other"]
+    assert texts("texts [1].jsonl", "**/*.jsonl") == ["mine", "deep", "other"]
+
+
 def test_a_label_is_the_first_column_of_a_label_that_is_a_text(tmp_path):
     rows = [{"text": "a", "class": 3}, {"text": "b", "class": 3, "topic": "pay"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -13,7 +13,7 @@ from convert_tf import EncoderClient, SentenceEncoder
 from convert_tf.config.train import TRAIN_RECIPES
 from convert_tf.corpora import threads
 from convert_tf.data import packing, schema
-from convert_tf.encoding import sentence_encoder, signatures
+from convert_tf.encoding import signatures, text_batches
 from convert_tf.intents import (
     cross_validation,
     decision,
@@ -38,18 +38,24 @@ NUMBERS = [
     ("docs/architecture.md", "segment `slot % {0}` of row `slot // {0}`", packing.SEGMENTS_PER_ROW),
     ("docs/data.md", "`context/{}`) and a `source`", schema.MAX_EXTRA_CONTEXTS - 1),
     ("docs/data.md", "and {} other pairs", len(columns.PAIR_NAMES) - 5),
-    ("docs/encode.md", "maximum number of texts in a batch ({})", sentence_encoder.BATCH_SIZE),
+    ("docs/encode.md", "maximum number of texts in a batch ({})", text_batches.BATCH_SIZE),
     ("docs/encode.md", "(`cache_size`, {:,} for each kind)",
      inspect.signature(EncoderClient).parameters["cache_size"].default),
     ("docs/encode.md", "For shorter vectors pass {}, {} or {}", signatures.SHORTER_DIMS),
     ("docs/intents.md", "dropout {dropout}, {hidden_dim} units, a learning rate of {learning_rate} "
      "that falls to 0, batches of {batch_size}, {epochs} epochs", NETWORK),
-    ("docs/intents.md", "An intent with at least {} examples gets its own",
+    ("docs/encode.md", "From {} up, an ONNX file or a Hugging Face folder may form batches of up "
+     "to {} texts", (text_batches.BATCH_SIZE, text_batches._LARGEST_SHARED_BATCH)),
+    ("docs/intents.md", "with which at least {} held-out or validation texts are answered",
      NAME_OF_NUMBER[cross_validation._ENOUGH]),
+    ("docs/intents.md", "With more than {:,} examples, only one quarter is left out",
+     cross_validation._MANY),
+    ("docs/intents.md", "at least {} more in-scope examples than intents",
+     discover._ENOUGH_EXAMPLES),
     ("docs/intents.md", "reject one in {} of your in-scope examples",
      NAME_OF_NUMBER[round(1 / cross_validation._REJECTED_SHARE)]),
-    ("docs/intents.md", "With fewer than {} intents, the weight is {:.0f}",
-     (NAME_OF_NUMBER[cross_validation._ENOUGH_INTENTS], decision.COSINE_WEIGHT)),
+    ("docs/intents.md", "the weight is {:.0f} if there are fewer than {} intents",
+     (decision.COSINE_WEIGHT, NAME_OF_NUMBER[cross_validation._ENOUGH_INTENTS])),
     ("docs/intents.md", "are explained: at most {}", predictor._MAX_EXPLAINED_WORDS),
     ("docs/intents.md", "more than {:,} characters", predictor._MAX_EXPLAINED_CHARACTERS),
     ("docs/intents.md", "with a probability below {} (`--min_confidence`)",

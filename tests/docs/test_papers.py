@@ -1,10 +1,12 @@
 """`docs/papers.md`: defaults equal those in the code, and every value and table has a row."""
 
 import ast
+import gzip
 import importlib
 import json
 import re
 
+import numpy as np
 import pytest
 from absl import flags
 from support import task_files
@@ -130,7 +132,7 @@ def script(monkeypatch):
 def test_the_small_tables_are_those_of_the_results(script):
     results = json.loads((ROOT / "docs" / "papers.json").read_text(encoding="utf-8"))
     assert script.with_table(page_text(PAGE), results) == page_text(PAGE)
-    commands_of = {cell.name: [*cell.commands] for cell in script.CELLS}
+    commands_of = {cell.name: script.with_made(cell.commands) for cell in script.CELLS}
     assert {name: result["commands"] for name, result in results.items()} == {
         name: commands_of[name] for name in results
     }
@@ -174,6 +176,113 @@ def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
         script.run("python make.py RUN/1", values, data=tmp_path)
 
 
+# Like heads.py, it leaves an output as it is.
+ROWS = """
+import json, pathlib, sys
+made, factor, output = sys.argv[1:]
+if not pathlib.Path(output).exists():
+    ranks = [int(pathlib.Path(made).read_text()) * int(factor)]
+    row = {"head": "bi", "seed": 0, "ranks": ranks, "num_candidates": 20, "steps": 1}
+    pathlib.Path(output).write_text(json.dumps([{**row, "cpu_ms_per_step": 1.0}]))
+"""
+
+
+def test_a_changed_command_is_measured_in_a_new_folder(script, tmp_path, monkeypatch):
+    (tmp_path / "rows.py").write_text(ROWS)
+    (tmp_path / "make.py").write_text(
+        "import pathlib, sys\npathlib.Path(sys.argv[2]).write_text(sys.argv[1])\n"
+    )
+    output = tmp_path / "runs"
+    output.mkdir()
+
+    def rank(made, factor):
+        commands = (f"python rows.py NUMBER.txt {factor} RUN/heads.json",)
+        monkeypatch.setattr(script, "MADE", {"NUMBER.txt": (f"python make.py {made} NUMBER.txt",)})
+        cell = script.Cell("poly 1: x", commands)
+        result = script.measure(cell, 0, data=tmp_path, bert=None, output=output)
+        return round(1 / result["0"]["figures"]["bi"]["MRR"])
+
+    assert [rank(2, 1), rank(2, 3), rank(5, 3)] == [2, 6, 15]
+    (output / "poly_1_x" / "0" / "kept.txt").touch()
+    assert rank(5, 3) == 15
+    assert (output / "poly_1_x" / "0" / "kept.txt").exists()
+
+
+def test_a_cell_is_measured_again_if_a_command_of_a_made_folder_changes(tmp_path, monkeypatch):
+    script, values = script_with_flags(monkeypatch, SCRIPT)
+    measured, results, page = [], tmp_path / "results.json", tmp_path / "page.md"
+    page.write_text(f"{script.START}{script.END}")
+    monkeypatch.setattr(script, "CELLS", (script.Cell("poly 1: x", ("evaluate --data FOLDER",)),))
+
+    def measure(cell, seed, *, bert, **others):
+        measured.append(bert)
+        return script.results_of_ablations(
+            [{"variant": "", "seed": seed, "r100_1": 1.0, "examples": 1, "steps": 1}]
+        )
+
+    monkeypatch.setattr(script, "measure", measure)
+    monkeypatch.chdir(tmp_path)
+    for command in ("prepare --input a", "prepare --input a", "prepare --input b"):
+        monkeypatch.setattr(script, "MADE", {"FOLDER": (command,)})
+        script.main(
+            values(["papers.py", "--data=.", "--bert=MiniLM/", f"--results={results}",
+                    f"--page={page}"])
+        )  # fmt: skip
+    # The commands run in another folder, so the path is absolute.
+    assert measured == 2 * [str(tmp_path / "MiniLM")]
+
+
+def test_heads_that_were_run_with_other_flags_are_refused(tmp_path, monkeypatch):
+    script, values = script_with_flags(monkeypatch, SCRIPT.with_name("heads.py"))
+    output = tmp_path / "heads.json"
+    arguments = ["heads.py", f"--output={output}", "--heads=bi", "--seeds=1", "--trunk=a"]
+    row = {"head": "bi", "seed": 0, "ranks": [1], "loss_first_last": [1.0, 0.5]}
+    monkeypatch.setattr(script.Runs, "__init__", lambda self: None)
+    monkeypatch.setattr(
+        script.Runs,
+        "run",
+        lambda self, name, seed: {
+            **row,
+            "seed": seed,
+            "flags": script.configuration(),
+            "train_seconds": 1.0,
+            "eval_seconds": 1.0,
+        },
+    )
+    script.main(values(arguments))
+    script.main(values([*arguments, "--seeds=2"]))
+    before = output.read_text()
+    assert [row["seed"] for row in json.loads(before)] == [0, 1]
+    for name, value in (("examples", 9600), ("learning_rate", 0.1), ("trunk", "b"), ("data", "b")):
+        with pytest.raises(SystemExit, match=r"heads\.json' were started with other flags"):
+            script.main(values([*arguments, f"--{name}={value}"]))
+        values[name].unparse()
+    assert output.read_text() == before
+
+
+def test_heads_rank_the_best_correct_candidate_and_refuse_nan(monkeypatch):
+    script, _ = script_with_flags(monkeypatch, SCRIPT.with_name("heads.py"))
+    scores = [np.array([0.1, 0.5, 0.3]), np.array([0.5, 0.5]), np.array([0.2, 0.1, 0.9])]
+    assert script.ranks_of(scores, [[2], [0], [1, 2]]) == [2, 2, 1]
+    for value in (np.nan, np.inf):
+        with pytest.raises(ValueError, match=r"NaN or infinite\. Lower the learning rate"):
+            script.ranks_of([np.array([0.1, value])], [[0]])
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_spaces_around_texts_and_compression_do_not_hide_training_texts(
+    suffix, tmp_path, monkeypatch
+):
+    table, shots, valid = (tmp_path / f"{name}.csv" for name in ("all", "few", "valid"))
+    for path, texts in ((table, ["lost \n", *"abcdefg", "h,,h"]), (shots, [" Lost", "z"])):
+        with (gzip.open if suffix else open)(f"{path}{suffix}", "wt", encoding="utf-8") as file:
+            file.write("text,label\n" + "".join(f'"{text}",x\n' for text in texts))
+    script = SCRIPT.with_name("every_eighth.py")
+    options = (f"--input={table}{suffix}", f"--without={shots}{suffix}", f"--output={valid}")
+    call_script(monkeypatch, script, *options)
+    assert valid.read_text(encoding="utf-8") == 'text,label\n"h,,h",x\n'
+
+
 def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch):
     table, shots, valid = (tmp_path / f"{name}.csv" for name in ("all", "few", "valid"))
     texts = ["Hi", *"abcdefg", "h", "i", *"jklmno", "p", "H"]
@@ -185,6 +294,7 @@ def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch
     assert valid.read_text(encoding="utf-8") == "text,label\nh,x\np,x\n"
 
 
+@pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize(
     ("part", "kept"),
     [
@@ -197,13 +307,13 @@ def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch
         ("turns", "1 hi\tyes\t\tno|yes\n2 ho\tof course\t\tof course|no\n1 hm\tno\t\tno|yes\n"),
     ],
 )
-def test_a_part_of_the_history_of_convai2_is_kept(part, kept, tmp_path, monkeypatch):
-    whole, written = tmp_path / "whole.txt", tmp_path / "part.txt"
-    whole.write_text(
-        "1 your persona: A.\n2 your persona: B.\n3 hi\tyes\t\tno|yes\n"
-        "4 ho\tof course\t\tof course|no\n1 your persona: C.\n2 hm\tno\t\tno|yes\n",
-        encoding="utf-8",
-    )
+def test_a_part_of_the_history_of_convai2_is_kept(part, kept, suffix, tmp_path, monkeypatch):
+    whole, written = tmp_path / f"whole.txt{suffix}", tmp_path / "part.txt"
+    with (gzip.open if suffix else open)(whole, "wt", encoding="utf-8") as file:
+        file.write(
+            "1 your persona: A.\n2 your persona: B.\n3 hi\tyes\t\tno|yes\n"
+            "4 ho\tof course\t\tof course|no\n1 your persona: C.\n2 hm\tno\t\tno|yes\n"
+        )
     script = SCRIPT.with_name("convai2_history.py")
     call_script(monkeypatch, script, f"--input={whole}", f"--keep={part}", f"--output={written}")
     assert written.read_text(encoding="utf-8") == kept

@@ -193,6 +193,22 @@ def test_batches_at_once():
         encoded(failing)
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "number", "largest"),
+    [(1, 100, 1), (10, 1000, 10), (255, 9000, 255), (256, 9000, 512), (600, 9000, 600)],
+)
+def test_a_small_batch_size_is_a_limit_with_several_threads(batch_size, number, largest):
+    texts, sizes = [b"%d" % i for i in range(number)], []
+
+    def run(columns):
+        sizes.append(len(columns[0]))
+        return np.array([[float(text)] for text in columns[0]], np.float32)
+
+    vectors = encode_columns([texts], run, batch_size=batch_size, concurrent_batches=2)
+    np.testing.assert_array_equal(vectors[:, 0], range(number))
+    assert max(sizes) == largest
+
+
 @pytest.mark.parametrize("bits", [32, 8])
 def test_multi_context(tmp_path, bits):
     checkpoint, file = exported(tmp_path, bits=bits, multi_context=True)

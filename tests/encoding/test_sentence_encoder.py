@@ -447,6 +447,17 @@ def test_encoder_client_has_the_arguments_of_polyai_in_their_order():
     assert stub.calls[0][1][1][0] == b"0: w 1: v"
 
 
+@pytest.mark.parametrize("is_trained_so", [False, True])
+@pytest.mark.parametrize("asked", [None, False, True])
+def test_encoder_client_numbers_turns_as_asked_or_else_as_trained(is_trained_so, asked):
+    stub = Stub(reads_history=True)
+    stub.numbers_turns = is_trained_so
+    client = EncoderClient(stub, use_extra_context=True, use_extra_context_prefixes=asked)
+    client.encode_contexts(["a"], [["v", "w"]])
+    is_numbered = is_trained_so if asked is None else asked
+    assert stub.calls[0][1][1] == [b"0: w 1: v" if is_numbered else b"w v"]
+
+
 @pytest.fixture(scope="module")
 def modules(tiny_modules):
     return {kind: str(module) for kind, (_, module) in tiny_modules.items()}

@@ -249,10 +249,13 @@ def talks(number, *, seed=0):
     ]
 
 
-def test_blocks_hold_each_response_for_each_context():
+def test_blocks_hold_each_response_for_each_context(capsys):
     data = talks(47)
     found = list(in_batch_examples(data, block_size=10))
     assert len(found) == 40  # the last, partial block is dropped
+    assert capsys.readouterr().out == "7 examples are left out: they do not fill a block of 10\n"
+    list(in_batch_examples(data[:40], block_size=10, by_source=True))
+    assert capsys.readouterr().out == ""
     for i, (groups, example) in enumerate(found):
         block = data[i // 10 * 10 : i // 10 * 10 + 10]
         assert groups == (ALL,)

@@ -85,10 +85,32 @@ def test_a_cell_prints_and_shows_its_last_value():
     assert names["y"] == 3
 
 
-def test_a_notebook_that_fails_stays_as_it_was(tmp_path, monkeypatch, capfd):
-    path = tmp_path / "fails.ipynb"
-    cell = {"cell_type": "code", "source": ["1 / 0"], "outputs": [], "execution_count": None}
+def notebook_with(source, path):
+    cell = {"cell_type": "code", "source": [source], "outputs": [], "execution_count": None}
     path.write_text(json.dumps({"cells": [cell]}), encoding="utf-8")
+    return path
+
+
+def test_what_a_child_process_prints_is_not_in_the_notebook(tmp_path, monkeypatch):
+    path = notebook_with("import os\nos.system('echo hello')\n'é'", tmp_path / "child.ipynb")
+    monkeypatch.setattr(sys, "argv", ["run_notebooks.py", str(path)])
+    run_notebooks.main()
+    (cell,) = cells_of(path, "code")
+    assert [output["data"] for output in cell["outputs"]] == [{"text/plain": ["'é'"]}]
+
+
+@pytest.mark.parametrize("source", ["import sys\nsys.exit(0)", "import os\nos._exit(0)"])
+def test_a_cell_that_ends_the_process_is_a_failure(source, tmp_path, monkeypatch):
+    path = notebook_with(source, tmp_path / "ends.ipynb")
+    before = path.read_bytes()
+    monkeypatch.setattr(sys, "argv", ["run_notebooks.py", str(path)])
+    with pytest.raises(SystemExit, match=r"ends\.ipynb failed"):
+        run_notebooks.main()
+    assert path.read_bytes() == before
+
+
+def test_a_notebook_that_fails_stays_as_it_was(tmp_path, monkeypatch, capfd):
+    path = notebook_with("1 / 0", tmp_path / "fails.ipynb")
     before = path.read_bytes()
     monkeypatch.setattr(sys, "argv", ["run_notebooks.py", str(path)])
     with pytest.raises(SystemExit, match=r"fails\.ipynb failed"):

@@ -23,6 +23,7 @@ from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import KINDS
 from convert_tf.intents.encodings import KINDS_OF_ENCODING, MAX_TEXTS, IntentEncodings
+from convert_tf.intents.predictor import answer_texts
 from convert_tf.intents.report import evaluate_classifier, report_text
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
@@ -168,6 +169,7 @@ def test_folds_need_one_kind_of_encodings_and_of_names(encoder):
     [
         ((["x", "y"], ["a", "a"]), "only 'a'"),
         ((["x", ""], ["a", "b"]), "Text 1 is empty"),
+        ((["x", "\u200b \u00ad"], ["a", "b"]), "Text 1 is empty"),
         ((["x", None], ["a", "b"]), "Text 1 is empty or not a string"),
         ((["x", "y"], ["a"]), "2 texts and 1 labels"),
         ((TEXTS * 2, NUMBERS + LABELS), r"mix strings and numbers \('greet', 0"),
@@ -191,8 +193,9 @@ def test_other_examples_are_refused_or_told(encoder):
     with pytest.warns(UserWarning, match="one example: solo") as caught:
         classifier.fit([*TEXTS, "alone", TEXTS[0]], [*LABELS, "solo", "order"])
     assert any("different labels" in str(each.message) for each in caught)
-    with pytest.raises(ValueError, match="Text 0 is empty"):
-        classifier.predict([" "])
+    for empty in (" ", "\u200b", "\u00ad"):
+        with pytest.raises(ValueError, match="Text 0 is empty"):
+            classifier.predict([empty])
     with pytest.raises(ValueError, match=r"All 2 .* are out of scope\. Add some with intents"):
         scoped = make(encoder, out_of_scope="confidence")
         scoped.fit(TEXTS, LABELS, validation=(OUTSIDE[:2], ["oos", "oos"]))
@@ -403,6 +406,17 @@ def test_an_explanation_of_a_long_text_is_bounded(encoder, monkeypatch):
     assert found["words_left_out"] == 20_000 - len(found["words"])
     assert len(found["words"]) > 0 and sum(map(len, answered)) < 700_000
     assert "words_left_out" not in classifier.explain(" ".join(words[:100]))
+
+
+def test_a_text_that_is_read_as_nothing_gets_no_intent(encoder):
+    classifier = make(encoder).fit(TEXTS, LABELS)
+    unseen = "\u200b", "\u00ad", " \u200b\u00ad "
+    hello, *answers = answer_texts(classifier, [f"hello {unseen[0]}", *unseen], explains=True)
+    assert hello.intent == "greet" and hello.explanation["words"] == []
+    for text, answer in zip(unseen, answers, strict=True):
+        assert answer.described(2) == {"text": text, "intent": None, "confidence": 0.0}
+    words = classifier.explain("hello \u200b there")["words"]
+    assert {row["word"] for row in words} == {"hello", "there"}
 
 
 def test_weights_reach_the_grid(encoder):
@@ -630,6 +644,19 @@ def test_the_rule_both_weighs_the_cosine_by_texts_without_an_intent(with_example
     again = IntentClassifier.load(tmp_path / "model", encoder=encode)
     assert again.decision.cosine_weight == rule.mixture_.cosine
     np.testing.assert_array_equal(again.scope_scores(texts), rule.scope_scores(texts))
+
+
+def test_no_intents_are_left_out_if_the_encoder_was_trained_on_them(monkeypatch):
+    def left_out(*args, **kwargs):
+        raise AssertionError("the encoder has seen these examples")
+
+    monkeypatch.setattr("convert_tf.intents.classifier.left_out_outputs", left_out)
+    data = [f"{name} {name} word{i}" for name in "abcdefgh" for i in range(4)], [*"abcdefgh"] * 4
+    rule = make(WordEncoder(), "logistic", out_of_scope="both", lexical=None, names=None)
+    rule.fit(*data, validation=data, folds=())
+    assert rule.mixture_.cosine == cross_validation.Mixture().cosine
+    with pytest.raises(AssertionError, match="has seen these"):
+        rule.fit(*data, validation=data)
 
 
 def test_words_count_as_much_as_cross_validation_says():

@@ -94,6 +94,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.csv", b"", "has no rows with a text and a label"),
         ("a.csv", b"text,label\n", "has no rows with a text and a label"),
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
+        ("a.csv", "text,label\nhi,a\n\u200b\u00ad,b\n".encode(), "line 3 without text"),
         ("a.csv", b"text,label\ncaf\xe9,order\n", "line 2, is not UTF-8.* byte 0xE9.*iconv"),
         ("a.csv", b'text,label\n"a" b,order\n', "line 2, has a quote that .* within a field"),
         ("a.yml", b"stories: []\n", "`nlu` list of intents"),

@@ -152,6 +152,10 @@ def test_masks(text, wanted):
     assert [*messages.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
 
 
+def test_messages_that_are_read_as_nothing_are_left_out():
+    assert messages.counted_messages(["hi", "\u200b", " \u00ad", "hi "]) == {"hi": 2}
+
+
 @pytest.mark.parametrize(
     ("log", "options", "message"),
     [

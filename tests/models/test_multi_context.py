@@ -254,8 +254,8 @@ class _Encodings:
     def __init__(self, outputs):
         self.outputs = outputs
 
-    def predict_on_batch(self, part: slice) -> dict:
-        return {name: value[part] for name, value in self.outputs.items()}
+    def predict_on_batch(self, batch: dict) -> dict:
+        return {name: value[batch["part"]] for name, value in self.outputs.items()}
 
 
 def test_evaluation_parity_with_loop():
@@ -272,7 +272,8 @@ def test_evaluation_parity_with_loop():
     outputs["extra_context_encoding"][~has_history] = 0.0
     outputs = {name: value.astype("float32") for name, value in outputs.items()}
     outputs["has_extra_context"] = has_history
-    report = evaluate_encoder(_Encodings(outputs), [slice(0, 90), slice(90, examples)])
+    parts = [{"part": slice(0, 90)}, {"part": slice(90, examples)}]
+    report = evaluate_encoder(_Encodings(outputs), parts)
 
     def recall(contexts, own) -> float:
         hits = total = 0
@@ -299,8 +300,24 @@ def test_evaluation_parity_with_loop():
         assert report[name] == pytest.approx(value), name
     assert (report["examples"], report["with_history/examples"]) == (200, 100)
     outputs["has_extra_context"] = np.arange(examples) < 99
-    few = evaluate_encoder(_Encodings(outputs), [slice(None)])
+    few = evaluate_encoder(_Encodings(outputs), [{"part": slice(None)}])
     assert set(few) == {"R100@1", "MRR", "examples", "context/R100@1"}
+
+
+@pytest.mark.parametrize("multi_context", [False, True])
+def test_copies_of_the_correct_response_are_not_wrong_in_an_evaluation(multi_context):
+    groups = np.random.default_rng(0).integers(0, 20, 300)
+    names = [f"{name}_encoding" for name in ("context", "extra_context", "both", "response")]
+    outputs = dict.fromkeys(names, np.eye(20, dtype="float32")[groups])
+    outputs["has_extra_context"] = np.arange(300) % 3 > 0
+    encoder = _Encodings(outputs)
+    encoder.config = ModelConfig(multi_context=multi_context)
+    parts = [{"part": slice(0, 130)}, {"part": slice(130, 300)}]
+    assert evaluate_encoder(encoder, parts)["R100@1"] < 0.1
+    marked = [{**part, "response_groups": groups[part["part"]]} for part in parts]
+    report = evaluate_encoder(encoder, marked)
+    assert {value for name, value in report.items() if "examples" not in name} == {1.0}
+    assert len(report) == (8 if multi_context else 3)
 
 
 _TRAINING = {

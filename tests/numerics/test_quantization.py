@@ -150,6 +150,14 @@ def test_unpacking_gives_what_fake_quantization_gives(low, high):
     np.testing.assert_allclose(unpacked, fake, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize(
+    ("value", "low", "high"), [(np.nan, -1, 1), (np.inf, -1, 1), (0, np.nan, 1), (0, -1, np.inf)]
+)
+def test_tables_and_ranges_that_are_not_finite_are_refused(value, low, high):
+    with pytest.raises(ValueError, match="has non-finite values"):
+        pack_table(np.array([[0.5, value]], "float32"), low, high)
+
+
 def test_a_kernel_gets_a_scale_for_each_output():
     kernel = np.array([[1.0, 0.0, -0.5], [-2.54, 0.0, 1.27], [0.011, 0.0, 0.004]])
     codes, scales = pack_kernel(kernel)

@@ -126,6 +126,17 @@ def test_each_request_is_a_line_of_the_log(encoder, capsys):
     assert not any("card" in str(line) or "secret" in str(line) for line in lines)
 
 
+def test_an_answer_to_an_error_has_the_id_and_is_logged_with_its_size(capsys):
+    encoder, backend = letter_encoder()
+    backend.run = None
+    app = make_application(Model(encoder, "letters"), on_access=access.write_access)
+    with TestClient(app, raise_server_exceptions=False) as client:
+        reply = client.post("/encode", json=BODY, headers={"X-Request-ID": "5"})
+    assert reply.status_code == 500 and reply.headers["X-Request-ID"] == "5"
+    (line,) = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert (line["id"], line["status"], line["sent"]) == ("5", 500, len(reply.content))
+
+
 class SimilarityBackend(LetterBackend):
     """Also encodes by letters, and has similarity vectors with 8 values."""
 

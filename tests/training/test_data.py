@@ -24,9 +24,11 @@ from convert_tf.data import batches as batches_module
 from convert_tf.data.records import RecordFolder
 from convert_tf.data.shards import RecordIndex
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.models.encoder import DualEncoder
 from convert_tf.storage.files import FileWriteError
 from convert_tf.training.encoder import data
 from convert_tf.training.encoder.data import EncoderData, trained_examples
+from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.summaries import EventFile
 
@@ -97,6 +99,15 @@ def test_fine_tuning_on_token_ids_keeps_the_vocabulary_and_starts_from_the_weigh
         file.write("﹏ab\n".encode())
     with pytest.raises(ValueError, match=r"vocabulary they were made with"):
         run(corpus.arrays, tmp_path / "other", model=None, init_from=copy)
+
+
+@pytest.mark.parametrize("is_masked", [False, True])
+def test_evaluation_leaves_out_copies_as_the_loss_does(corpus, is_masked):
+    config = dataclasses.replace(CONFIG, data=corpus.arrays, mask_duplicates=is_masked)
+    opened = EncoderData(MODEL, config, vocabulary=corpus.vocabulary, init_from=None)
+    batches = opened.evaluation_batches()["dev"]
+    assert [("response_groups" in batch) for batch in batches] == [is_masked] * len([*batches])
+    assert 0 <= evaluate_encoder(DualEncoder(MODEL), batches)["R100@1"] <= 1
 
 
 @pytest.mark.slow

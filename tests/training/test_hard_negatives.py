@@ -20,6 +20,7 @@ from convert_tf.data.negatives import ARRAY_FILE, FORMAT, HardNegatives
 from convert_tf.data.packing import TokenIds, by_name, pack_batch, text_groups
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
+from convert_tf.training.encoder.losses.ranking import Ranking
 from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining
 from convert_tf.training.mining import mine
@@ -182,6 +183,25 @@ def test_the_objective_parity_with_loop(small_config, make_encoder, multi_contex
     measured = model.compute_metrics(batch, None, outputs)
     assert float(measured["batch_accuracy"]) == pytest.approx(in_batch)
     assert float(measured["ranking_loss"]) == pytest.approx(own["context"], rel=1e-5)
+
+
+def test_copies_of_the_correct_response_are_not_wrong_in_the_accuracy():
+    """As in the loss, copies are left out only if the batch marks them."""
+    encodings = np.eye(3, dtype="float32")[[0, 1, 0, 2, 1]]
+    context = encodings.copy()
+    context[3] = [0.0, 1.0, 0.5]  # another response is ahead
+    outputs = {
+        "context_encoding": context,
+        "response_encoding": encodings,
+        "negative_encoding": encodings,
+        "scale": 1.0,
+    }
+    groups = np.array([5, 7, 5, 9, 7], "int32")
+    marked = {"response_groups": groups, "negative_groups": groups}
+    for inputs, expected in (({}, [0, 0, 0, 0, 0]), (marked, [1, 1, 1, 0, 1])):
+        measures = Ranking(EncoderTraining()).measures(inputs, outputs)
+        accuracy = next(values for name, values, _ in measures if name == "batch_accuracy")
+        assert np.asarray(accuracy).tolist() == expected
 
 
 def batches(corpus, folder, *, per_pair=1, seed=0, count=14, **options):

@@ -260,6 +260,22 @@ def test_a_nan_is_not_the_best_score(tmp_path, scores):
     assert evaluation["dev"]["error"] == max(scores[1:3])
 
 
+@pytest.mark.parametrize(
+    ("reciprocals", "best"), [([0.1, 0.2, 0.4, 0.3], 4), ([0.4, 0.2, 0.4, 0.3], 0), ([None] * 4, 0)]
+)
+def test_the_mrr_decides_between_equal_scores(tmp_path, reciprocals, best):
+    remaining = iter(reciprocals)
+
+    def evaluate(*_):
+        reciprocal = next(remaining)
+        dev = {"R100@1": 0.5} | ({} if reciprocal is None else {"MRR": reciprocal})
+        return {"dev": dev, "test": {"MRR": 1 - (reciprocal or 0)}}
+
+    replaced = {"evaluate": evaluate, "score": lambda row: row["dev"]["R100@1"]}
+    folder = carried_out(tmp_path / "run", eval_every=2, steps=6, replaced=replaced)
+    assert checkpoint.training_facts(folder)["evaluation"]["step"] == best
+
+
 def test_a_run_started_again_keeps_no_map_of_the_earlier_model(finished, tmp_path):
     parts = (checkpoint.SIMILARITY_FILE, checkpoint.PROJECTION_FILE)
     folder = shutil.copytree(finished, tmp_path / "run")

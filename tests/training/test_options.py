@@ -259,6 +259,26 @@ def test_the_recipe_of_convai2_is_the_papers(monkeypatch):
     assert ranker_recipe("bi", recipe="convai2", batch_size=8).batch_size == 8
 
 
+def test_the_default_warm_up_of_a_ranker_takes_at_most_a_fifth_of_one_pass():
+    for head, options, number, expected in (
+        ("bi", {}, 256, (1, 0)),
+        ("bi", {}, 511, (1, 0)),
+        ("bi", {}, 10_000, (39, 7)),
+        ("bi", {}, 256_000, (1_000, 100)),
+        ("cross", {"negatives_from": "given"}, 8_000, (500, 100)),
+        ("bi", {"warmup_steps": 5}, 10_000, (39, 5)),
+        ("bi", {"steps": 50}, 10_000, (50, 100)),
+    ):
+        config = ranker_recipe(head, **options)
+        assert (config.warmup_steps, config.steps) == (
+            options.get("warmup_steps", 1_000 if head == "cross" else 100),
+            options.get("steps", 0),
+        )
+        config = config.of_examples(number)
+        assert (config.steps, config.warmup_steps) == expected
+    assert ranker_recipe("bi") == RankerTraining()
+
+
 TASK_FILES = {
     "convai2": task_files.convai2(),
     "dstc7": task_files.dstc7(task_files.dstc7_items()).splitlines(),

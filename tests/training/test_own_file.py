@@ -59,6 +59,10 @@ def test_an_unusable_file_can_be_repaired(tmp_path):
     path.write_text("a,b,c\n1,2,3\n")
     with pytest.raises(ValueError, match="no columns for contexts"):
         _prepare(path, tmp_path / "run")
+    path.write_text("question,answer\n1,2,3\n4,5,6\n")
+    with pytest.raises(ValueError, match="Hardly any line") as error:
+        _prepare(path, tmp_path / "run")
+    assert "--max_bad_lines" not in str(error.value), "`train` does not have this flag."
     assert _prepare(_faq(path, 20), tmp_path / "run").num_train > 0
 
 

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,14 +17,18 @@ from support.commands import ROOT
 from support.encoder_runs import MODEL, flags_of, rows_of
 from support.model_cases import texts_in
 from support.processes import ON_JAX
-from support.token_corpus import write_corpus
+from support.token_corpus import NUM_OOV_BUCKETS, write_corpus
 
+from convert_tf.config.model import model_preset
 from convert_tf.data.batches import TrainingBatches
-from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.shards import list_shards
+from convert_tf.data.token_arrays import ArrayFolder, ids_file
 from convert_tf.export.hub.writing import export_module
+from convert_tf.storage.checksums import record_checksums
 from convert_tf.training import loop
+from convert_tf.training.encoder.data import EncoderData
 from convert_tf.training.encoder.options import EncoderTraining
-from convert_tf.training.encoder.task import train
+from convert_tf.training.encoder.task import EncoderTask, train
 from convert_tf.training.processes import (
     Processes,
     as_share,
@@ -291,6 +296,46 @@ def test_a_process_with_other_facts_is_named():
     with pytest.raises(ValueError, match=r"initial weights of process 2 differ"):
         check_same(WithAnother(), "facts")
     check_same(Processes(), "facts")
+
+
+def agreed_on(data, vocabulary=None, **options):
+    """Return what several processes that train on this data compare."""
+    config = EncoderTraining(data=str(data), batch_size=8, **options)
+    opened = EncoderData(
+        model_preset("tiny", num_oov_buckets=NUM_OOV_BUCKETS), config, vocabulary=vocabulary,
+        init_from=None,
+    )  # fmt: skip
+    return EncoderTask.to_agree_on(SimpleNamespace(data=opened, config=config), None)
+
+
+def test_processes_compare_the_texts_and_not_only_their_number(tmp_path):
+    corpus = write_corpus(tmp_path, num_train=60)
+    ids, records = tmp_path / "other_ids", tmp_path / "other_records"
+    shutil.copytree(corpus.arrays, ids)
+    assert agreed_on(ids) == agreed_on(corpus.arrays)
+    path = ids / ids_file("dev", "response")
+    values = np.load(path)
+    values[:6] = 7
+    np.save(path, values)
+    record_checksums(ids, [path.name])
+    assert agreed_on(ids) != agreed_on(corpus.arrays)
+
+    shutil.copytree(corpus.records, records)
+    given = {"vocabulary": corpus.vocabulary}
+    assert agreed_on(records, **given) == agreed_on(corpus.records, **given)
+    first, second, _ = map(Path, list_shards(str(records), "train"))
+    contents = first.read_bytes(), second.read_bytes()
+    second.write_bytes(contents[0])
+    first.write_bytes(contents[1])
+    assert agreed_on(records, **given) != agreed_on(corpus.records, **given)
+
+
+def test_processes_compare_where_teachers_come_from(arrays, tmp_path):
+    (tmp_path / "teacher.json").write_text("{}")
+    options = {"ranking_teacher": str(tmp_path), "ranking_distillation": 1.0}
+    before = agreed_on(arrays, **options)
+    (tmp_path / "teacher.json").write_text('{"teacher": "another"}')
+    assert agreed_on(arrays, **options) != before
 
 
 def batches_of(arrays, **options):

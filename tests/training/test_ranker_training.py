@@ -37,6 +37,7 @@ from convert_tf.data.token_arrays import ArrayFolder, ids_file, offsets_file
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import make_ranker
 from convert_tf.ranking.checkpoint import TrainedRanker, make_tokenize, ranking_report
+from convert_tf.storage.checksums import record_checksums
 from convert_tf.training.mining import mine
 from convert_tf.training.optimizers import decaying_on_plateau
 from convert_tf.training.ranker.data import open_examples, with_dev_candidates
@@ -324,6 +325,28 @@ def test_the_scale_is_that_of_the_checkpoint(tmp_path):
     assert ranker.head.scale == 7.0
 
 
+def test_a_ranker_that_starts_from_a_ranker_has_its_factors(trunk, tmp_path):
+    """A scale that is given replaces the learned one; outputs are rescaled as before."""
+    head = HeadConfig(head="poly", poly_codes=3, scale=10.0, learn_scale=True)
+    source, vocabulary = initial_ranker(trunk, head)
+    source.output_factor.assign(0.05)
+    source.head.log_scale.assign(math.log(3.0))
+    checkpoint.save_checkpoint(tmp_path / "run", source, vocabulary=vocabulary, training={})
+    ids = np.array([[3, 5, 1], [2, 8, 9]], "int32")
+    scores = np.asarray(source.score(ids, ids))
+    for learn_scale in (False, True):
+        for scale, factor in ((0.0, 30.0), (5.0, 5.0)):
+            new = dataclasses.replace(head, scale=scale, learn_scale=learn_scale)
+            ranker, _ = initial_ranker(tmp_path / "run", new)
+            assert float(np.asarray(ranker.output_factor)) == pytest.approx(0.05)
+            scale_factor = ranker.head.scale * math.exp(float(np.asarray(ranker.head.log_scale)))
+            assert scale_factor == pytest.approx(factor)
+            if not scale:
+                np.testing.assert_allclose(np.asarray(ranker.score(ids, ids)), scores, atol=1e-5)
+    ranker, _ = initial_ranker(tmp_path / "run", HeadConfig(head="cross"))
+    assert float(np.asarray(ranker.output_factor)) == pytest.approx(0.05)
+
+
 def test_the_papers_defaults():
     """Default values are those of arXiv 1905.01969 §5.1 and §5.3."""
     for head, batch_size, warmup in (("bi", 256, 100), ("poly", 256, 100), ("cross", 16, 1000)):
@@ -424,8 +447,10 @@ def corpus(tmp_path_factory):
     corpus = write_corpus(tmp_path_factory.mktemp("corpus"), num_train=60)
     own = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
     ids, splits = own.texts("response", np.maximum(np.arange(60), 1))
-    np.save(Path(corpus.arrays) / ids_file("train", "response"), ids.astype(np.uint16))
-    np.save(Path(corpus.arrays) / offsets_file("train", "response"), splits)
+    names = ids_file("train", "response"), offsets_file("train", "response")
+    np.save(Path(corpus.arrays) / names[0], ids.astype(np.uint16))
+    np.save(Path(corpus.arrays) / names[1], splits)
+    record_checksums(corpus.arrays, names)
     return corpus
 
 
@@ -477,8 +502,9 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
     printed = printed_by(
         program, "train", "--head=poly", "--poly_codes=2", f"--init_from={tmp_path}/encoder",
         f"--data={corpus.arrays}", f"--output={tmp_path}/run", "--negatives_from=mined",
-        f"--hard_negatives={tmp_path}/negatives", "--negatives=3", "--steps=2", "--eval_every=2",
+        f"--hard_negatives={tmp_path}/negatives", "--negatives=12", "--steps=2", "--eval_every=2",
         "--checkpoint_every=2", "--batch_size=8", KERAS_BACKEND="jax",
     )  # fmt: skip
     assert "poly on 60 examples" in printed
+    assert "has only 8 mined negatives per pair, but --negatives is 12: the others" in printed
     assert kind_of(tmp_path / "run") is Kind.RANKER

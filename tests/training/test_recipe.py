@@ -4,6 +4,7 @@ import collections
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import Ranker, SentenceEncoder
 from convert_tf.checkpoints.folder import load_similarity_map
+from convert_tf.config.ranker import HeadConfig
 from convert_tf.data.records import write_shards
 from convert_tf.data.schema import Example
 from convert_tf.data.utterances import read_utterances
@@ -100,7 +102,7 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
         "train.sh", "ids", here, f"{sample}/dumps/RC_*.zst", f"{sample}/dumps/RS_*.zst",
         f"{sample}/dialogues.jsonl", f"{sample}/utterances.jsonl", folder=sample,
     )  # fmt: skip
-    (here / "wheels").mkdir()  # a test downloads no wheels
+    (here / "wheels_3.12").mkdir()  # a test downloads no wheels
     teachers = [sample / "teachers" / name for name in ("one", "other")]
     call("gpu.sh", "pack", here, sample / "parts", *teachers, folder=sample, PART_BYTES="200k")
     parts = sorted((sample / "parts").iterdir())
@@ -169,38 +171,148 @@ def test_a_machine_without_tensorflow_trains_what_becomes_modules(sample):
     ]  # fmt: skip
 
 
-# Replaces Python: logs its arguments, and creates the folder given by --output.
-NOTING = """#!/bin/sh
+# Replaces Python: logs its arguments, and creates the files and folders that the command writes.
+# If an argument contains $FAILS, it does nothing else and fails.
+NOTING = f"""#!/bin/sh
+case $1 in -c) exec "{sys.executable}" "$@" ;; esac
 echo "$@" >> "$CALLS"
+case "$*" in *"${{FAILS:-no such argument}}"*) exit 1 ;; esac
+case $1 in
+*/triplets.py | */few_texts.py) touch "$4" ;;
+*/rounded.py) mkdir "$3" ;;
+esac
 for given; do
-    if [ "$last" = --output ]; then mkdir -p "$given"; fi
+    case $last in --output | --dest | --target) mkdir -p "$given" ;; esac
     last=$given
 done
 """
 
 
-def test_each_model_is_one_run_and_an_unfinished_one_goes_on(tmp_path):
+@pytest.fixture
+def noted(tmp_path):
+    """Run a script with a `python3` that only logs its arguments; return the status and the log."""
     (tmp_path / "python3").write_text(NOTING)
     (tmp_path / "python3").chmod(0o755)
+    log = tmp_path / "calls"
+
+    def call_noting(script, *arguments, cwd=ROOT, **variables):
+        log.write_text("")
+        environment = {
+            **own_environment(),
+            "PATH": f"{tmp_path}:{os.environ['PATH']}",
+            "CALLS": str(log),
+            **variables,
+        }
+        done = subprocess.run(
+            [RECIPES / script, *map(str, arguments)], cwd=cwd, env=environment, capture_output=True
+        )
+        return done.returncode, log.read_text().splitlines()
+
+    return call_noting
+
+
+def test_each_model_is_one_run_and_an_unfinished_one_goes_on(noted, tmp_path):
     work = tmp_path / "work"
     (work / "runs" / "convert.unfinished").mkdir(parents=True)
     finished = work / "runs" / "convert_small"
     finished.mkdir()
     (finished / "model.weights.8bit.npz").touch()
-    environment = {
-        **own_environment(),
-        "PATH": f"{tmp_path}:{os.environ['PATH']}",
-        "CALLS": str(tmp_path / "calls"),
-    }
-    command = [RECIPES / "train.sh", "runs", work, "--steps=2"]
-    subprocess.run(command, cwd=ROOT, check=True, env=environment)
-    calls = (tmp_path / "calls").read_text().splitlines()
+    status, calls = noted("train.sh", "runs", work, "--steps=2")
+    assert status == 0
     trained = [each for each in calls if each.startswith("train.py")]
     runs = [re.search(r"--output \S*/runs/(\S+)", each)[1] for each in trained]
     assert runs == ["convert", "convert_multi_context"]
     going_on = f"--steps=2 --init_from {work}/runs/convert.unfinished --nostart_from_teacher"
     assert trained[0].endswith(going_on)
     assert trained[1].endswith(f"--init_from {work}/runs/convert --steps=2")
+
+
+def test_recipes_that_share_a_folder_do_not_read_the_files_of_another(noted, tmp_path):
+    texts = "utterances/*.jsonl.zst"
+    recipes = [
+        ("opposites.sh", "{}", "contrasts", texts, "convert_small/1"),
+        ("opposites_encoder.sh", "{}", "contrasts", texts, "convert_small/2"),
+        ("train.sh", "ids", "{}", "RC_*.zst", "RS_*.zst", "dialogues/*.jsonl.zst", texts),
+        ("train.sh", "runs", "{}"),
+    ]
+
+    def calls_in(folder, recipe):
+        status, calls = noted(*(part.format(folder) for part in recipe))
+        assert status == 0
+        return [each.replace(str(folder), "WORK") for each in calls]
+
+    alone = [calls_in(tmp_path / f"alone{i}", recipe) for i, recipe in enumerate(recipes)]
+    assert [calls_in(tmp_path / "shared", recipe) for recipe in recipes] == alone
+    trained = next(each for each in alone[1] if each.startswith("-m convert_tf train "))
+    assert "--triplets WORK/triplet_ids_12000 " in trained
+    assert "--utterances WORK/few_text_ids_12000 " in trained
+
+
+@pytest.fixture
+def packed(noted, tmp_path):
+    """Folder with a space in its name, in which `gpu.sh pack` wrote `parts` with two teachers."""
+    folder = tmp_path / "a folder"
+    for name in ("ids", "text_ids", "teachers/an_older_one", "teachers/other.partial"):
+        (folder / "here" / name).mkdir(parents=True)
+    status, _ = noted("gpu.sh", "pack", "here", "parts", "models/small/", "base", cwd=folder)
+    assert status == 0
+    return folder
+
+
+def test_teachers_keep_their_order_and_paths_are_those_of_the_caller(noted, packed):
+    status, calls = noted("gpu.sh", "run", "parts", "there", "back", "--steps=2", cwd=packed)
+    assert status == 0
+    work = packed / "there"
+    (taught,) = [each for each in calls if each.startswith("-m convert_tf teach")]
+    assert f"--teacher {work}/teachers/small,{work}/teachers/base --teacher_weights=1,2 " in taught
+    trained = [each for each in calls if each.startswith("train.py")]
+    assert len(trained) == 3
+    assert all(f"--data {work}/ids --output {work}/runs/" in each for each in trained)
+    assert [path.name for path in (packed / "back").iterdir()] == ["part-aa"]
+
+
+def test_wheels_are_complete_or_made_again(noted, packed):
+    pack = ("gpu.sh", "pack", "here", "parts", "models/small/", "base")
+    status, calls = noted(*pack, cwd=packed)
+    assert (status, calls) == (0, [])
+    other = {"RENTED_PYTHON": "3.11"}
+    status, _ = noted(*pack, cwd=packed, FAILS="pip download", **other)
+    assert status == 1
+    (packed / "here" / "wheels.partial").mkdir()  # pip left it
+    status, (call,) = noted(*pack, cwd=packed, **other)
+    assert status == 0
+    assert "--python-version 3.11 --dest here/wheels.partial" in call
+    (packed / "here" / "wheels_3.11" / "keras.whl").touch()
+    assert noted(*pack, cwd=packed, **other) == (0, [])
+
+    run = ("gpu.sh", "run", "parts", "there", "back")
+    status, (call,) = noted(*run, cwd=packed, FAILS="pip install")
+    assert status == 1
+    assert call.endswith("there/wheels_3.11/keras.whl")
+    status, calls = noted(*run, cwd=packed)
+    assert (status, calls[0]) == (0, call)
+    assert (packed / "there" / "site").is_dir()
+    status, calls = noted(*run, cwd=packed)
+    assert (status, call in calls) == (0, False)
+
+
+def test_one_bad_run_does_not_keep_the_others_back(noted, packed):
+    runs = packed / "there" / "runs"
+    for name in ("bad", "finished", "started"):
+        (runs / name / "checkpoints").mkdir(parents=True)
+    for name in ("bad", "finished"):
+        (runs / name / "config.json").touch()
+    (runs / "unfinished" / "checkpoints" / "step-2").mkdir(parents=True)
+    run = ("gpu.sh", "run", "parts", "there", "back")
+    for fails, expected in (("", 0), ("runs/bad", 1)):
+        status, calls = noted(*run, cwd=packed, FAILS=fails)
+        assert status == expected
+        tried = [re.search(r"/back/runs/(\w+)$", each) for each in calls if "rounded.py" in each]
+        assert [match[1] for match in tried] == ["bad", "finished", "unfinished"]
+    status, _ = noted("gpu.sh", "unpack", "back", "again", cwd=packed)
+    assert status == 0
+    unpacked = sorted(path.name for path in (packed / "again" / "runs").iterdir())
+    assert unpacked == ["finished", "unfinished"]
 
 
 @pytest.mark.parametrize(
@@ -254,6 +366,46 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     assert 35 <= len(kept) < 50
     assert found["mit"][:50] == [f"text {i} of mit" for i in range(50)]
     assert {*found["mit"][50:]} == kept
+
+
+@pytest.mark.parametrize("script", ["single_texts.py", "few_texts.py"])
+def test_files_of_single_texts_with_the_same_name_are_refused(script, tmp_path):
+    for name in ("chat.part1", "chat.part2", "mit"):
+        (tmp_path / f"{name}.jsonl").write_text('{"text": "a text"}\n')
+    done = subprocess.run(
+        [sys.executable, RECIPES / script, f"{tmp_path}/*.jsonl", tmp_path, tmp_path / "written"],
+        cwd=ROOT, env=own_environment(), capture_output=True, text=True,
+    )  # fmt: skip
+    assert f": {tmp_path}/chat.part1.jsonl, {tmp_path}/chat.part2.jsonl. Rename" in done.stderr
+    assert not (tmp_path / "written").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "raised"),
+    [
+        ({"poly_codes": 32, "max_context_tokens": 48, "max_candidate_tokens": 32}, (64, 64, 40)),
+        ({"poly_codes": 128}, (128, 120, 60)),
+    ],
+)
+def test_more_codes_never_lowers_a_number(options, raised, tmp_path):
+    head = HeadConfig(head="poly", poly_variant="last_m", **options)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "config.json").write_text(json.dumps({"head": head.to_dict()}))
+    more_codes = runpy.run_path(str(RECIPES / "more_codes.py"))["main"]
+    more_codes(str(tmp_path / "run"), str(tmp_path / "more"))
+    written = json.loads((tmp_path / "more" / "config.json").read_text())["head"]
+    names = ("poly_codes", "max_context_tokens", "max_candidate_tokens")
+    assert tuple(written[name] for name in names) == raised
+
+
+@pytest.mark.parametrize("options", [{"head": "poly"}, {"head": "cross"}])
+def test_more_codes_refuses_other_rankers(options, tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"head": HeadConfig(**options).to_dict()}))
+    more_codes = runpy.run_path(str(RECIPES / "more_codes.py"))["main"]
+    received = f"Received: head {options['head']}, poly_variant learnt."
+    with pytest.raises(ValueError, match=f"a poly-encoder of the variant last_m. {received}"):
+        more_codes(str(tmp_path), str(tmp_path / "more"))
+    assert not (tmp_path / "more").exists()
 
 
 def write_first_records(folder, *, dev, train):
@@ -321,24 +473,24 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     work = tmp_path / "work"
     triplets_of = {
         file: [json.loads(line) for line in zstandard.open(work / file, "rt")]
-        for file in ("triplets.jsonl.zst", "held_out.jsonl.zst")
+        for file in ("triplets_2500.jsonl.zst", "held_out_2500.jsonl.zst")
     }
     sources = {file: {row["source"] for row in rows} for file, rows in triplets_of.items()}
-    assert sources["held_out.jsonl.zst"] == {"cad_nli"}
-    assert {"snli", "rule:antonym:requests_labelled"} <= sources["triplets.jsonl.zst"]
-    assert not {"cad_nli", "quora"} & sources["triplets.jsonl.zst"]
+    assert sources["held_out_2500.jsonl.zst"] == {"cad_nli"}
+    assert {"snli", "rule:antonym:requests_labelled"} <= sources["triplets_2500.jsonl.zst"]
+    assert not {"cad_nli", "quora"} & sources["triplets_2500.jsonl.zst"]
     negated = [
         [
             ("not" in row[name]) == ("full" in row[name])
             for name in ("anchor", "positive", "negative")
         ]
-        for row in triplets_of["triplets.jsonl.zst"]
+        for row in triplets_of["triplets_2500.jsonl.zst"]
         if row["source"] == "double_negation:described"
     ]
     assert 20 <= len(negated) <= 40
-    assert "forbidden" not in str(triplets_of["triplets.jsonl.zst"])
+    assert "forbidden" not in str(triplets_of["triplets_2500.jsonl.zst"])
     assert all(text == paraphrase != opposite for text, paraphrase, opposite in negated)
-    rows = [json.loads(line) for line in zstandard.open(work / "texts.jsonl.zst", "rt")]
+    rows = [json.loads(line) for line in zstandard.open(work / "few_texts_2500.jsonl.zst", "rt")]
     assert {row["source"] for row in rows} == {*read, "triplets"}
     labels = collections.Counter(row.get("label") for row in rows if row["source"] == read[0])
     assert labels == {"l0": 5, "l1": 5}
@@ -356,7 +508,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
 
     # The whole encoder is trained, and averaged with the one before.
     write_first_records(work / "data", dev=180, train=60)
-    (work / "text_vectors").rename(work / "unread")
+    (work / "few_text_vectors").rename(work / "unread")
     call(
         "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
         "--learning_rate=0.01", folder=tmp_path, cwd=tmp_path,

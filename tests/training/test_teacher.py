@@ -21,6 +21,7 @@ from support.token_corpus import write_utterances
 from convert_tf.data.schema import PAIR
 from convert_tf.data.teacher_vectors import FORMAT, SUBWORDS_FILE, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder, column_file, ids_file, offsets_file
+from convert_tf.storage.checksums import record_checksums
 from convert_tf.storage.files import only_writer
 from convert_tf.training.teaching import teacher as teachers
 from convert_tf.training.teaching.teacher import Teacher, package_folder
@@ -167,6 +168,7 @@ def repeats(corpus, tmp_path_factory):
         ids, splits = own.texts("context", chosen)
         np.save(folder / ids_file("train", name), ids.astype(np.uint16))
         np.save(folder / offsets_file("train", name), splits.astype(np.int64))
+    record_checksums(folder, [path.name for path in folder.glob("*.npy")])
     return corpus._replace(arrays=str(folder))
 
 
@@ -276,6 +278,7 @@ def test_shares_are_those_of_the_sources_that_the_token_ids_have(corpus, tmp_pat
     shutil.copytree(corpus.arrays, other)
     places = np.load(other / column_file("train", "sources"))
     np.save(other / column_file("train", "sources"), places[::-1])
+    record_checksums(other, [column_file("train", "sources")])
     write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher, source_shares=SHARES)
     opened_vectors(corpus.arrays, tmp_path / "vectors")
     with pytest.raises(ValueError, match="belong to different texts or sources"):

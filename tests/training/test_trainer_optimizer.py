@@ -31,6 +31,18 @@ def test_learning_rate_parity_with_its_formula(warmup_steps):
         assert float(schedule(step)) == pytest.approx(_naive_learning_rate(step, config), abs=1e-6)
 
 
+@pytest.mark.parametrize(("warmup_steps", "is_rising"), [(99, False), (100, True), (300, True)])
+def test_a_rate_that_rises_until_the_last_step_is_said(capsys, warmup_steps, is_rising):
+    config = RankerTraining(steps=100, warmup_steps=warmup_steps)
+    make_optimizer(
+        config, embedding_table=keras.Variable([0.0]), embedding_clip=0.0, precision="float32"
+    )
+    note = f"rises until the last step: {warmup_steps} steps of warm-up, 100 steps in all"
+    assert capsys.readouterr().out.count(note) == is_rising
+    schedule = learning_rate_schedule(config)  # counts steps from 0
+    assert (float(schedule(99)) < 0.995 * config.learning_rate) == is_rising
+
+
 def _optimizer(precision: str = "float32", *, clip: float = 1.0, optimizer: str = "adadelta"):
     """Return an optimizer for a table and another variable, each 2 × 3 zeros."""
     table, other = (keras.Variable(np.zeros((2, 3), "float32"), name=n) for n in ("table", "other"))

@@ -72,11 +72,12 @@ def run(values: Any) -> None:
         at_least = dict(map(parsed_minimum, split_names(values.at_least, lambda _: False)))
     except ValueError as error:
         raise UsageError(str(error)) from error
-    if values.output is not None:
-        path = os.path.join(values.output, "evaluation.json")
-        check_replaceable(path, os.path.isfile, overwrite=values.overwrite)
     classifier = loaded_classifier(values)
     has_several = classifier.decision.has_several
+    # Classifiers with several intents per text have no picture.
+    for name in REPLACED[: 1 if has_several else None] if values.output is not None else ():
+        path = os.path.join(values.output, name)
+        check_replaceable(path, os.path.isfile, overwrite=values.overwrite)
     check_read(
         values,
         {

@@ -42,8 +42,10 @@ Flags:
 
 import os
 from collections.abc import Collection, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.released import ONNX_SUFFIX
 from convert_tf.cli.flags import (
     DEFAULT_ENCODER,
@@ -131,9 +133,12 @@ def run(values: Any) -> None:
             "without --finetune": () if values.finetune else ("precision",),
             "without --model": () if values.model else ("remove", "rename"),
             "with --model": ("finetune",) if values.model else (),
+            "with the encoder of --model": () if values.encoder else ("backend",),
         },
     )
     _check_paths(values)
+    if values.serving_module:
+        _check_serving(values, model)
     encoders = identities_of(values.encoder if model is None else model.encoder)
     for path in values.data if encoders else ():
         check_corrected(path, encoders)
@@ -254,14 +259,7 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     """Train and write a classifier. Return the classifier and the number of examples."""
     from convert_tf.intents.classifier import IntentClassifier
 
-    params = {} if model is None else model.get_params(deep=False)
-    for name in params.keys() & {"encoder", "kind", "names"}:  # these are chosen again
-        del params[name]
-    params |= given_fields(values, IntentOptions, leave_out=_NO_FLAG)
-    if values["seed"].present:
-        params["random_state"] = values.seed
-    if values["tune"].present:
-        params["grid"] = GRIDS[head] if values.tune else None
+    params = _params(values, model, head)
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     saved = {"overwrite": values.overwrite, "keep_examples": not values.forget_examples}
@@ -292,6 +290,33 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     return classifier, len(examples.texts)
 
 
+def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[str, Any]:
+    """Return the parameters of the new classifier: those of `model`, and the flags that were given.
+
+    A parameter of `model` that a flag makes invalid is replaced or omitted.
+    """
+    given = given_fields(values, IntentOptions, leave_out=_NO_FLAG)
+    if values["seed"].present:
+        given["random_state"] = values.seed
+    if values["tune"].present:
+        given["grid"] = GRIDS[head] if values.tune else None
+    if model is None:
+        return given
+    params = model.get_params(deep=False)
+    omitted = {"encoder", "kind", "names"}  # these are chosen again
+    if params["grid"]:
+        grid = params["grid"] if head == model.head else GRIDS[head]
+        params["grid"] = {name: tried for name, tried in grid.items() if name not in given} or None
+    rule = given.get("out_of_scope", params["out_of_scope"])
+    if rule is None:
+        omitted |= {"threshold", "rejected_share"}
+    elif "threshold" in given:
+        omitted.add("rejected_share")
+    elif "rejected_share" in given or rule != params["out_of_scope"]:
+        omitted.add("threshold")  # which would be on another scale with another rule
+    return {name: value for name, value in params.items() if name not in omitted} | given
+
+
 def _write_serving(classifier: Any, values: Any) -> None:
     if values.serving_module:
         from convert_tf.intents.serving import export_serving
@@ -302,20 +327,49 @@ def _write_serving(classifier: Any, values: Any) -> None:
 
 def _check_paths(values: Any) -> None:
     """Check the paths before training, because later errors would only be printed after minutes."""
-    encoders, serving = list(values.encoder), values.serving_module
+    encoders = list(values.encoder)
     if values.finetune and (len(encoders) > 1 or encoders[0].endswith(ONNX_SUFFIX)):
         raise ValueError(
             "--finetune needs a single encoder, which must be a run or a module. Received: "
             f"--encoder {', '.join(encoders)}."
         )
     classifier_folder(values.output, overwrite=values.overwrite)
-    if serving and os.path.exists(serving):
+
+
+def _check_serving(values: Any, model: "IntentClassifier | None") -> None:
+    """Check before training that the new model can be written to `--serving_module`.
+
+    Raises:
+      ValueError: if the folder exists and may not be replaced, or is inside or around `--output`;
+        if an encoder is not a module; or if answers may be upper levels.
+    """
+    serving, output = (
+        Path(os.path.realpath(path)) for path in (values.serving_module, values.output)
+    )
+    if serving.is_relative_to(output) or output.is_relative_to(serving):
+        raise ValueError(
+            f"--serving_module {values.serving_module} and --output {values.output} are the same "
+            "folder, or one is inside the other. Choose another --serving_module."
+        )
+    if os.path.exists(serving):
         from convert_tf.intents.serving import serving_folder
 
-        serving_folder(serving, overwrite=values.overwrite)
-    files = [encoder for encoder in encoders if not os.path.isdir(encoder)]
-    if serving and files:
+        serving_folder(values.serving_module, overwrite=values.overwrite)
+    upper_levels = values.upper_levels
+    if upper_levels is None and model is not None:
+        upper_levels = model.upper_levels
+    if upper_levels:
         raise ValueError(
-            "--serving_module requires the folder of a module as --encoder. Received: --encoder "
-            f"{files[0]}. Pass the folder of a module as --encoder, or omit --serving_module."
+            "--serving_module writes a SavedModel, which cannot answer with upper levels. Pass "
+            "--noupper_levels, or omit --serving_module."
         )
+    # --finetune writes a module, whatever the encoder is.
+    encoder = values.encoder if model is None else model.encoder
+    for path in () if values.finetune else encoder_paths(encoder):
+        kind = kind_of(path)
+        if not kind.is_module:
+            raise ValueError(
+                f"--serving_module needs the folder of a module as the encoder. {path!r} is "
+                f"{kind.value}. Pass a module or the name of a released encoder as --encoder, or "
+                "omit --serving_module."
+            )

@@ -50,18 +50,20 @@ class TaskFormat(NamedTuple):
         """Yield the items of a file.
 
         If all examples must have the same number of candidates, an example with another number than
-        the first example gets a problem.
+        the first example gets a problem. Its sentence names both examples.
         """
         usual = place = 0
+        first = ""
         for item in self.read(file):
             place += item.example is not None
             if item.example and item.has_usual_number:
                 number = len(item.example.candidates)
-                usual = usual or number
+                if not usual:
+                    usual, first = number, f"example number {place} (line {item.line:,})"
                 if number != usual:
                     sentence = (
-                        f"Example number {place} of the file has {number} candidates, but the "
-                        f"examples before it have {usual}."
+                        f"Example number {place} of the file has {number} candidates, but {first} "
+                        f"has {usual}."
                     )
                     item = item._replace(problem=Problem("other_number_of_candidates", sentence))
             yield item

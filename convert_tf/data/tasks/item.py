@@ -97,19 +97,26 @@ def grouped_items(
 ) -> Iterator[TaskItem]:
     """Yield one item for each run of consecutive rows with the same context.
 
-    Contexts without a correct candidate become items with a problem.
+    Contexts without a correct candidate become items with a problem. If all examples must have the
+    same number of candidates, a run that has as many as the first example ends before a correct
+    candidate. The next example then has the same context.
 
     Args:
       rows: the rows of a file. Each malformed row is replaced by an item with a problem.
       has_usual_number: see `TaskItem`.
     """
     group: list[LabelledRow] = []
+    usual = 0  # number of candidates of the first example, if all examples must have this number
     for row in rows:
         if isinstance(row, TaskItem):
             yield row
             continue
-        if group and row.turns != group[0].turns:
-            yield _item_of(group, has_usual_number)
+        is_next = row.is_right and len(group) == usual
+        if group and (is_next or row.turns != group[0].turns):
+            item = _item_of(group, has_usual_number)
+            if has_usual_number and item.example:
+                usual = usual or len(group)
+            yield item
             group = []
         group.append(row)
     if group:

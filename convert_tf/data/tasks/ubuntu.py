@@ -20,7 +20,8 @@ In the line format, each line has a label, the turns of the context, oldest firs
 ```
 
 Consecutive rows or lines with the same context form one example. Contexts without a correct reply
-are not used.
+are not used. In the line format, all examples have the same number of replies. After this number, a
+correct reply begins the next example, even if the context is the same.
 
 Reference: arXiv 1506.08909 (Ubuntu); arXiv 1612.01627 (SMN); ACL P18-1103 (DAM).
 """
@@ -102,6 +103,11 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
         if len(texts) < len(names):
             sentence = "The row has fewer columns than the header."
             yield problem_item(file.lines, "too_few_columns", sentence)
+        elif empty := [
+            name for name, text in zip(names[1:], texts[1:], strict=True) if not text.strip()
+        ]:
+            sentence = f"The row has an empty cell in the column {empty[0]}."
+            yield problem_item(file.lines, "empty_cell", sentence)
         else:
             yield example_item(file.lines, _turns(texts[0]), map(_turn, texts[1:]), (0,))
 

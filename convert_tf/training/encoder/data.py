@@ -366,7 +366,10 @@ class EncoderData:
         """Return the batches of each evaluation split, and print the share of padding in them."""
         eval_sets = {
             split: EvaluationBatches(
-                self.examples[split], self.model.max_tokens, max_examples=self.config.eval_examples
+                self.examples[split],
+                self.model.max_tokens,
+                max_examples=self.config.eval_examples,
+                marks_duplicates=self.config.mask_duplicates,
             )
             for split in self.config.eval_splits
         }

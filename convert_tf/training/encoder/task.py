@@ -12,9 +12,12 @@ import keras
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.configs import load_config
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.base import DATA
 from convert_tf.config.model import ModelConfig
+from convert_tf.data.shards import list_shards
+from convert_tf.data.token_arrays import ArrayExamples
 from convert_tf.models.encoder import DualEncoder, count_parameters
 from convert_tf.numerics.initializers import set_seed
 from convert_tf.storage.checksums import file_checksum
@@ -35,6 +38,7 @@ from convert_tf.training.summaries import LOSS, RECALL, curves
 from convert_tf.training.task import Batch, Task, Tracker
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
+_ADDED_FOLDERS = (Kind.TOKEN_IDS, Kind.NEGATIVES, Kind.TEACHER_VECTORS)
 Evaluator = Callable[[DualEncoder], dict[str, float]]
 
 
@@ -119,6 +123,31 @@ def train(
             )
             task.trackers = trackers
         return carry_out(task)
+
+
+def _identity(data: EncoderData) -> dict[str, Any]:
+    """Return facts that differ if the data of two processes differ.
+
+    For each split of token ids, this is a checksum, and for each split of records, the sizes of the
+    shards. For each other folder in the options, such as `teacher`, it is a checksum of the JSON
+    files that describe the content of the folder.
+    """
+    config = data.config
+    facts: dict[str, Any] = {}
+    for split, examples in data.examples.items():
+        if isinstance(examples, ArrayExamples):
+            facts[split] = examples.checksum(examples.names)
+        else:
+            shards = map(Path, list_shards(config.data, split))
+            facts[split] = [(shard.name, shard.stat().st_size) for shard in shards]
+    for name, value in config.to_dict().items():
+        is_path = name != "data" and isinstance(value, str) and value
+        if is_path and kind_of(value) in _ADDED_FOLDERS:
+            facts[name] = file_checksum(*sorted(Path(value).glob("*.json")))
+    train = data.examples["train"]
+    if config.source_shares and isinstance(train, ArrayExamples):
+        facts["sources"] = train.sources_checksum()
+    return facts
 
 
 def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
@@ -240,7 +269,6 @@ class EncoderTask(Task):
 
     def to_agree_on(self, resume_from: Path | None) -> Any:
         data = self.data
-        numbers = {split: opened.num_examples for split, opened in data.examples.items()}
         initial = []
         if data.init_from and resume_from is None:
             projection = Path(data.init_from) / checkpoint.PROJECTION_FILE
@@ -248,7 +276,7 @@ class EncoderTask(Task):
             initial = [file_checksum(path) for path in files if path.is_file()]
         # The data may have different paths on different hosts, so its path is not compared.
         options = dataclasses.replace(self.config, data="")
-        return data.model, options, numbers, data.trained_on.num_examples, initial
+        return data.model, options, _identity(data), data.trained_on.num_examples, initial
 
     def start(self, resumed: dict[str, Any] | None) -> None:
         init_from = self.data.init_from

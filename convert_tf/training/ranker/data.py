@@ -69,6 +69,11 @@ class RankerData:
             what=f"the texts of {config.data}",
         )
         self.config = config.of_examples(self.examples.num_examples)
+        if self.config.warmup_steps < config.warmup_steps:
+            print(
+                f"one pass has only {self.config.steps:,} steps, so the warm-up takes "
+                f"{self.config.warmup_steps:,} instead of {config.warmup_steps:,}"
+            )
         self._padding_id = ranker.model.num_ids
         self.batches = RankingBatches(
             self.examples,
@@ -202,6 +207,11 @@ def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeS
     if config.negatives_from == "in_batch":
         return None
     mined = _mined_places(examples, config) if config.negatives_from == "mined" else None
+    if mined is not None and mined.shape[1] < config.negatives:
+        print(
+            f"{config.hard_negatives} has only {mined.shape[1]} mined negatives per pair, but "
+            f"--negatives is {config.negatives}: the others are random responses"
+        )
     return NegativeSampler(
         examples, source=config.negatives_from, count=config.negatives, mined=mined
     )

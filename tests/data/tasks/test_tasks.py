@@ -136,6 +136,15 @@ def test_labelled_turns_by_hand(tmp_path):
     assert found[0].labels == (0,)
 
 
+def test_labelled_turns_of_two_examples_with_the_same_context(tmp_path):
+    examples = list(read_candidates(written(tmp_path, SAME_CONTEXT)))
+    assert [(one.turns, one.candidates, one.labels) for one in examples] == [
+        (("good day",), ("r0", "a", "b"), (0,)),
+        (("is it open ?",), ("r1", "c", "d"), (0,)),
+        (("is it open ?",), ("r2", "e", "f"), (0,)),
+    ]
+
+
 def test_ubuntu_v2_by_hand(tmp_path):
     found = list(read_candidates(written(tmp_path, task_files.ubuntu_csv(), "test.csv")))
     assert [one.turns for one in found] == [
@@ -209,6 +218,11 @@ def changed(lines, number, old, new):
 CONVAI2, DSTC7, TURNS_, TXT, TSV = (
     FILES[name] for name in ("convai2", "dstc7", "ubuntu lines", "wikiqa txt", "wikiqa tsv")
 )
+SAME_CONTEXT = [
+    *("1\tgood day\tr0", "0\tgood day\ta", "0\tgood day\tb"),
+    *("1\tis it open ?\tr1", "0\tis it open ?\tc", "0\tis it open ?\td"),
+    *("1\tis it open ?\tr2", "0\tis it open ?\te", "0\tis it open ?\tf"),
+]
 FEWER = [ITEMS[0], {**ITEMS[1], "options-for-next": ITEMS[1]["options-for-next"][:3]}]
 WRONG_ANSWER = [ITEMS[0], {**ITEMS[1], "options-for-correct-answers": [{"candidate-id": "X"}]}]
 WRONG = {
@@ -222,7 +236,7 @@ WRONG = {
     ),
     "convai2, a candidate is missing": (
         changed(CONVAI2, 8, "i never sing .|", ""),
-        ":8: .*3 candidates, but the examples before it have 4",
+        r":8: Example number 4 .*3 candidates, but example number 1 \(line 3\) has 4\.",
     ),
     "dstc7, a line is missing": (dropped(DSTC7, 8), r":2: The example that starts in line 2"),
     "dstc7, a bracket is missing": (dropped(DSTC7, 40), "file.txt:"),
@@ -237,7 +251,11 @@ WRONG = {
         task_files.dstc7(WRONG_ANSWER),
         "Example 101: its answer X is not among its 4 candidates",
     ),
-    "dstc7, a candidate is missing": (task_files.dstc7(FEWER), "3 candidates, .* have 4"),
+    "dstc7, a candidate is missing": (task_files.dstc7(FEWER), "3 candidates, .* has 4"),
+    "dstc7 lines, the first example lacks a candidate": (
+        [json.dumps(one) for one in task_files.dstc7_items(3, fewer_in=(0,))],
+        r":2: Example number 2 .* 4 candidates, but example number 1 \(line 1\) has 3\.",
+    ),
     "dstc7 in one line, a candidate is missing": (
         [json.dumps(FEWER)],
         "file.txt:1: Example number 2 of the file has 3 candidates",
@@ -247,11 +265,19 @@ WRONG = {
         "no 'messages-so-far'",
     ),
     "dstc7, an entry is no object": (task_files.dstc7([ITEMS[0], 7]), "file.txt:"),
-    "ubuntu, a line is missing": (dropped(TURNS_, 7), r":5: .*3 candidates, .* have 4"),
+    "ubuntu, a line is missing": (dropped(TURNS_, 7), r":5: .*3 candidates, .* has 4"),
+    "ubuntu, a candidate too many for the same context": (
+        [*SAME_CONTEXT, "0\tis it open ?\tone more"],
+        r":7: .*4 candidates, but example number 1 \(line 1\) has 3",
+    ),
     "ubuntu, no label": (changed(TURNS_, 6, "0\t", ""), ":6: .*label"),
     "ubuntu csv, a candidate is missing": (
         changed(FILES["ubuntu csv"], 3, ",answer 13 __eou__", ""),
         ":3: .*fewer columns",
+    ),
+    "ubuntu csv, a distractor is empty": (
+        changed(FILES["ubuntu csv"], 3, "answer 12 __eou__", " "),
+        ":3: The row has an empty cell in the column distractor_1",
     ),
     "ubuntu csv, a quote does not close": (
         changed(FILES["ubuntu csv"], 3, '__eot__"', "__eot__"),
@@ -387,7 +413,7 @@ def test_the_files_of_the_tasks(name):
     [
         # A decoded item lacks its correct answer, and sample files are cut at odd positions.
         ("dstc7/advising_train_subtask_1.decoded_sample.json.zst", r":421: Example 2 has no"),
-        ("dstc7/ubuntu_train_subtask_1.genuine_sample.json.zst", "20 candidates, .* have 21"),
+        ("dstc7/ubuntu_train_subtask_1.genuine_sample.json.zst", "20 candidates, .* has 21"),
     ],
 )
 def test_files_of_the_tasks_with_faults_are_refused(name, message):

@@ -122,7 +122,7 @@ class Loss:
         """For each metric, yield its name, its values and the weights of the values, or None.
 
         By default, the loss is the only metric. Each row of `metrics.jsonl` contains the mean of
-        the metric's values since the previous row.
+        the metric's values since the previous row or checkpoint, whichever is later.
         """
         for metric in self.metrics:
             yield metric, self(inputs, outputs), None

@@ -62,13 +62,16 @@ class Ranking(Loss):
     ) -> Iterator[tuple[str, Any, Any]]:
         from keras import ops
 
+        is_candidate = candidates_of(inputs)
         for objective, cosines, counts in self._ranked(outputs):
             prefix, losses = self._prefix(objective), self._losses(inputs, outputs, cosines)
-            right = ops.diagonal(cosines)[:, None]
             # Mined negatives are left out, so that the accuracy is comparable with runs without
             # them.
-            cosines = cosines[:, : ops.shape(cosines)[0]]
-            is_first = ops.sum(ops.cast(cosines >= right, "int32"), axis=1) == 1
+            size = ops.shape(cosines)[0]
+            is_ahead = cosines[:, :size] >= ops.diagonal(cosines)[:, None]
+            if is_candidate is not None:
+                is_ahead = ops.logical_and(is_ahead, is_candidate[:, :size])
+            is_first = ops.sum(ops.cast(is_ahead, "int32"), axis=1) == 1
             yield f"{prefix}batch_accuracy", ops.cast(is_first, "float32"), counts
             yield f"{prefix}ranking_loss", losses, counts
 

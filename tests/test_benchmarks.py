@@ -1,0 +1,131 @@
+"""Scripts that measure or try a release report no figures of other inputs, flags or files."""
+
+import json
+import os
+import sys
+import types
+from pathlib import Path
+
+import pytest
+from support.script_calls import script_with_flags
+from support.tiny_checkpoint import write_checkpoint
+
+from scripts import try_release
+
+BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
+
+
+@pytest.fixture
+def recipe(monkeypatch, tmp_path):
+    """A function that calls recipe.py and returns its results, without training.
+
+    A step takes as many CPU seconds as the model is wide. The batch size is always 256.
+    """
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "recipe.py")
+    monkeypatch.setattr(script, "data_options", lambda data, vocabulary: {"data": data})
+    monkeypatch.setattr(script, "write_picture", lambda path, draw: None)
+    started = {}
+
+    def train(folder, options, more):
+        if started.setdefault(folder.name, (options, more)) != (options, more):
+            raise ValueError(f"{folder.name} was started with other flags")
+        folder.mkdir(exist_ok=True)
+        training = {"train": {"batch_size": 256, "learning_rate": 0.5}}
+        (folder / "training.json").write_text(json.dumps(training))
+        row = {"dev": {"R100@1": 0.5, "MRR": 0.5}, "ranking_loss": 1.0}
+        return [
+            {**row, "cpu_seconds": step * options["embedding_dim"]}
+            | dict.fromkeys(("step", "pairs", "seconds"), step)
+            for step in (options["steps"] // 2, options["steps"])
+        ]
+
+    monkeypatch.setattr(script, "train", train)
+
+    def call(*arguments):
+        script.main(values(["recipe.py", "--data=ids", f"--output={tmp_path}", *arguments]))
+        return json.loads((tmp_path / "recipe.json").read_text())
+
+    return call
+
+
+def test_runs_with_the_same_optimizer_and_batch_share_a_calibration(recipe, tmp_path):
+    assert len(recipe("--runs=adam-3e-3-batch-128")) == 1
+    assert len(recipe("--runs=")) == 7
+    assert len([*tmp_path.glob("calibration-*")]) == 5
+
+
+def test_a_calibration_with_other_flags_is_not_used(recipe):
+    assert recipe("--runs=adam-1e-3-batch-128", "--embedding_dim=5")[0]["rows"][-1]["step"] == 60
+    with pytest.raises(SystemExit, match="calibration-adam-batch-128 was started with other flags"):
+        recipe("--runs=adam-3e-3-batch-128", "--embedding_dim=10")
+
+
+def test_the_table_has_the_batch_size_and_the_rate_of_the_training(recipe, capsys):
+    (result,) = recipe("--runs=adam-1e-3-batch-64", "--", "--batch_size=256")
+    assert (result["batch_size"], result["learning_rate"]) == (256, 0.5)
+    assert "| adam-1e-3-batch-64 | 0.5 | 256 |" in " ".join(capsys.readouterr().out.split())
+
+
+def test_data_sets_with_the_same_file_name_are_all_measured(monkeypatch, tmp_path):
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "unknown_intents.py")
+    paths = [tmp_path / name / "test.csv" for name in ("one", "two")]
+    for path in paths:
+        path.parent.mkdir()
+        rows = "".join(f"{path.parent.name} {i},intent {i % 8}\n" for i in range(160))
+        path.write_text(f"text,label\n{rows}")
+    values(["unknown_intents.py", f"--data={paths[0]},{paths[1]}"])
+    sets = script.read_sets()
+    assert [*sets] == [str(path) for path in paths]
+    assert all(len(texts) == 160 for texts in sets.values())
+
+
+def test_exports_of_another_encoder_are_not_measured(monkeypatch, tmp_path):
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "inference.py")
+    exported = []
+
+    def export(command, **options):
+        target = command[command.index("--output") + 1]
+        exported.append(Path(target).name)
+        Path(target).touch()
+
+    monkeypatch.setattr(script, "subprocess", types.SimpleNamespace(run=export, DEVNULL=None))
+    folder, paths = tmp_path / "exports", []
+    folder.mkdir()
+    first, second = (write_checkpoint(tmp_path / f"run_{seed}", seed=seed) for seed in (0, 1))
+    for run in (first, second, second):
+        values(["inference.py", f"--encoder={run}", "--forms=light int8"])
+        ((_, _, path),) = script._exported(folder).values()
+        paths.append(path)
+    assert exported == ["convert_8.onnx"] * 2
+    assert paths[0] != paths[1] == paths[2]
+
+
+def test_repeated_dumps_of_other_files_are_refused(monkeypatch, tmp_path):
+    script, _ = script_with_flags(monkeypatch, BENCHMARKS / "prepare.py")
+    comments, other = tmp_path / "RC_a", tmp_path / "RC_b"
+    comments.write_text("{}\n")
+    other.write_text("{}\n{}\n")
+    folder = tmp_path / "scaling"
+    folder.mkdir()
+    script.check_inputs(folder, [str(other)], [])  # without dumps, anything may follow
+    script.check_inputs(folder, [str(comments)], [])
+    (folder / "RC_1.zst").touch()
+    script.check_inputs(folder, [str(comments)], [])
+    for inputs, submissions in (([other], []), ([comments], [other])):
+        with pytest.raises(SystemExit, match=r"has RC_1\.zst, which were made from other files"):
+            script.check_inputs(folder, [*map(str, inputs)], [*map(str, submissions)])
+
+
+def test_a_missing_npm_package_is_not_said_to_work(monkeypatch, tmp_path, capsys):
+    tried = []
+    monkeypatch.setattr(try_release, "Environment", lambda folder, python: tried.append(folder))
+    arguments = ["try_release.py", "--release", os.fspath(tmp_path)]
+    monkeypatch.setattr(try_release, "ENVIRONMENTS", (try_release.node,))
+    monkeypatch.setattr(sys, "argv", arguments)
+    try_release.main()
+    said = capsys.readouterr().out
+    assert said == "node: not tried, because the release has no npm package\n"
+    monkeypatch.setattr(sys, "argv", [*arguments, "--only", "node"])
+    with pytest.raises(SystemExit, match="has no npm package"):
+        try_release.main()
+    assert not tried
