@@ -133,11 +133,13 @@ def _folding() -> dict[str, str]:
         and not nfkc[c].startswith(" ")
     }
     composing = those_of(r"\p{M}") | _JOINING_LETTERS | {c for c in characters if nfc[c] != chr(c)}
+    # A character that folding replaces, such as a letter in a circle, is not a picture afterwards.
+    pictures = {c for c in those_of(r"\p{So}") | {*_PICTURES} if nfc[c] == chr(c)}
     classes = {
         "spaces": spaces,
         "unseen": _UNSEEN,
         "joiners": _JOINERS,
-        "pictures": those_of(r"\p{So}") | {*_PICTURES},
+        "pictures": pictures - alike,
         "hyphens": _HYPHENS,
         "alike": alike,
         "kept": changed - alike,

@@ -106,15 +106,17 @@ def in_graph(
 
 
 def count_words(sentences: Iterable[bytes]) -> WordCounter:
-    """Count the words (runs, see `convert_tf.text.runs`) in texts."""
+    """Count the words (runs, see `convert_tf.text.runs`) in folded texts."""
     counter = WordCounter()
-    for words in in_graph(lambda batch: runs.split_runs(batch).values, sentences):
+    for words in in_graph(
+        lambda batch: runs.split_runs(runs.fold_strings(batch)).values, sentences
+    ):
         counter.add(words)
     return counter
 
 
 def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes:
-    """Train a SentencePiece unigram model on lower-cased texts. The result is deterministic.
+    """Train a SentencePiece unigram model on folded, lower-cased texts, deterministically.
 
     Args:
       sentences: the texts.
@@ -131,7 +133,11 @@ def train_sentencepiece(sentences: Iterable[bytes], *, vocab_size: int) -> bytes
 
     sentences = iter(sentences)
     first = [*itertools.islice(sentences, 1)]  # reading raises errors that the trainer might hide
-    lowered = itertools.chain.from_iterable(in_graph(runs.lower, itertools.chain(first, sentences)))
+    lowered = itertools.chain.from_iterable(
+        in_graph(
+            lambda batch: runs.lower(runs.fold_strings(batch)), itertools.chain(first, sentences)
+        )
+    )
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(

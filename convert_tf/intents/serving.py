@@ -22,7 +22,7 @@ from convert_tf.numerics.quiet import quieten_float16
 from convert_tf.storage.checksums import check_files
 from convert_tf.storage.files import writing
 from convert_tf.storage.folders import OutputFolder
-from convert_tf.text.runs import fold_strings
+from convert_tf.text.runs import fold_strings, lower
 
 _FILES = (
     "saved_model.pb", "fingerprint.pb", "variables/variables.*", "variables", *VOCABULARY_ASSETS,
@@ -60,7 +60,7 @@ class LexicalModule(tf.Module):
         )
 
     def __call__(self, texts: tf.Tensor) -> tf.Tensor:
-        plain = tf.strings.lower(fold_strings(texts), encoding="utf-8")
+        plain = lower(fold_strings(texts))
         # This pattern is \W+ in Python's `re`. In RE2, \W also matches all letters beyond ASCII.
         plain = tf.strings.regex_replace(plain, r"[^\p{L}\p{N}_]+", " ")
         plain = tf.strings.strip(plain)

@@ -2,7 +2,8 @@ r"""Classes of characters, and a function that folds texts that look the same to
 
 The classes are in `unicode_tables.json`, which `scripts.derive_unicode_tables` makes from
 TensorFlow's tables. All tokenizers read these tables: in a graph, in plain Python, in the browser
-and in folders for Hugging Face programs. All tokenizers therefore fold texts in the same way.
+and in folders for Hugging Face programs. All tokenizers therefore fold texts in the same way. Only
+NFC uses the tables of each program, which may lack new combining marks.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Subword tokenizer without TensorFlow, with the same ids as `SubwordTokenizer`.
+"""Subword tokenizer without TensorFlow.
+
+It gives the same ids as `SubwordTokenizer`, except for texts with combining marks that are newer
+than the Unicode version of Python or of TensorFlow: each of them has its own tables for NFC.
 
 `convert_tf.text.runs` describes the runs into which texts are split, and splits texts with
 TensorFlow ops. The classes of characters come from TensorFlow (`unicode_tables.json`, made by

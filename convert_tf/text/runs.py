@@ -25,6 +25,8 @@ _WORD = r"[^\p{P}\p{Z}]"
 _MARK = r"[\p{P}\p{Z}]"
 # This byte never occurs in UTF-8 text, and no character class matches it.
 _CUT = b"\xff"
+# Letters that some locales lower-case differently.
+_LOWER_FIRST = {"\u0130": "i\u0307", "Ì": "ì", "Í": "í", "Ĩ": "ĩ", "Į": "į"}
 
 
 def _class(*tables: str) -> str:
@@ -86,10 +88,12 @@ def lower(strings: tf.Tensor) -> tf.Tensor:
     Returns:
       String tensor of the same shape, valid UTF-8.
     """
-    # `tf.strings.lower` depends on the locale: a Turkish locale has different rules for the letter
-    # I. The letters I and İ are therefore replaced first.
+    # `tf.strings.lower` depends on the locale: Turkish and Lithuanian have different rules for the
+    # letters I and J, with and without accents. Plain I and J are therefore lower-cased as ASCII,
+    # and the letters with an accent are replaced.
     strings = tf.strings.lower(strings)
-    strings = tf.strings.regex_replace(strings, "\u0130", "i\u0307")
+    for capital, small in _LOWER_FIRST.items():
+        strings = tf.strings.regex_replace(strings, capital, small)
     strings = tf.strings.regex_replace(strings, "\0", "\ufffd")
     return tf.strings.lower(strings, encoding="utf-8")
 

@@ -39,6 +39,7 @@ GOLDEN = [
     # Joiners within emoji are kept, others are removed.
     ("❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧", "❤\ufe0f 🤷\u200d♀\ufe0f 👩\u200d👩\u200d👧"),
     ("a\u200d\ufe0fb \u200d", "ab"), ("❤\u200b\ufe0f‼\ufe0f", "❤\ufe0f!!"),
+    ("Ⓜ\ufe0f ㊗\ufe0f ℃\ufe0f 🈂\u200d", "M 祝 °C サ"),
 ]  # fmt: skip
 
 
@@ -104,6 +105,12 @@ def test_every_character_between_letters():
     texts = [f"a{character}b" for character in (*SPECIAL, *ALL_ALIKE, *others)]
     folded = [fold(text) for text in texts]
     assert in_graph(texts) == folded == [naive_fold(text) for text in texts]
+
+
+def test_joiners_after_any_character_are_folded_once():
+    texts = [f"{c}\ufe0f" for c in (*ALL_ALIKE, *sorted(CLASSES["pictures"]))]
+    folded = [fold(text) for text in texts]
+    assert in_graph(texts) == folded == [fold(text) for text in folded]
 
 
 def test_what_disappears_has_no_shape():

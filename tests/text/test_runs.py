@@ -120,13 +120,15 @@ def test_any_bytes_give_valid_text(contents):
         assert squeezed == re.sub("\ufffd+", "\ufffd", expected)
 
 
-def test_a_turkish_locale_changes_nothing():
+@pytest.mark.parametrize("locale", ["tr_TR", "lt_LT"])
+def test_a_locale_changes_nothing(locale):
+    text = "I WILL İSTANBUL ΟΔΟΣ ÌÍĨ Į\u0301 J\u0301 I\u0307 I\u0323\u0300"
     code = (
         "import tensorflow as tf; from convert_tf.text import runs\n"
-        "print(runs.lower(tf.constant(['I WILL İSTANBUL ΟΔΟΣ'])).numpy()[0].hex())"
+        f"print(runs.lower(tf.constant([{text!r}])).numpy()[0].hex())"
     )
-    printed = printed_by(code, LC_ALL="tr_TR.UTF-8", TF_CPP_MIN_LOG_LEVEL="3")
-    assert bytes.fromhex(printed.strip()).decode() == "I WILL İSTANBUL ΟΔΟΣ".lower()
+    printed = printed_by(code, LC_ALL=f"{locale}.UTF-8", TF_CPP_MIN_LOG_LEVEL="3")
+    assert bytes.fromhex(printed.strip()).decode() == text.lower()
 
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789.,!?' ςσ"

@@ -127,6 +127,21 @@ def test_text_file(text_file, tmp_path):
     assert "10 sentences" in learn([text_file], str(output), config=CONFIG, max_sentences=10)
 
 
+@pytest.mark.parametrize("tokenizer", ["subword", "sentencepiece"])
+def test_vocabularies_are_learnt_from_folded_texts(tmp_path, tokenizer):
+    plain = ["le café est fermé", "hello world!"] * 20
+    other = ["le cafe\u0301  est\u00a0ferme\u0301", "ｈｅｌｌｏ　ｗｏｒｌｄ！"] * 20
+    contents = []
+    for name, texts in (("plain", plain), ("other", other)):
+        (tmp_path / f"{name}.txt").write_text("\n".join(texts), "utf-8")
+        output = tmp_path / name
+        learn([f"{output}.txt"], str(output), tokenizer=tokenizer, config=CONFIG, vocab_size=20)
+        contents.append(output.read_bytes())
+        ids, _ = load_tokenizer(output).flat_ids(other, 99)
+        assert load_tokenizer(output).count_unknown(ids) == 0
+    assert contents[0] == contents[1]
+
+
 def test_records_give_each_text_of_a_thread_once(tmp_path):
     pairs = [
         ("train", "t1", "root", "reply one"),

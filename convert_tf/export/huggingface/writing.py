@@ -177,8 +177,9 @@ def _fill_tokenizer(
 
     Texts are folded first (`convert_tf.text.characters.fold`). The result differs from
     `SubwordTokenizer` in three ways. A character outside the vocabulary is unknown and ends its
-    word. Words of more than 200 characters are cut, because WordPiece takes cubic time for long
-    words. A capital sigma at the end of a word becomes σ instead of ς.
+    word. Words, and runs of punctuation and separators, are split after every 200 characters,
+    because WordPiece takes cubic time for long words and refuses more than 2,000 characters. A
+    capital sigma at the end of a word becomes σ instead of ς.
     """
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     tokenizer["added_tokens"] = [
