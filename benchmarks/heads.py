@@ -280,9 +280,9 @@ def finished_rows(output: Path) -> list[dict[str, Any]]:
     """
     rows: list[dict[str, Any]] = json.loads(output.read_text()) if output.exists() else []
     for row in rows:
-        if (before := row.get("flags", {})) != configuration():
+        if (before := row.get("flags", "not stored")) != configuration():
             raise ValueError(
-                f"The runs in {str(output)!r} were started with other flags: {before}. Now they "
+                f"The flags of the runs in {str(output)!r} are others: {before}. Now they "
                 f"are {configuration()}. Choose another --output, or remove this file."
             )
     return rows

@@ -352,10 +352,6 @@ CELLS = (
             ),
             ("3: a cross-encoder that reads the mean", _ON_MINILM, 1, {"cross mean": ""}),
             (
-                "3: four times as many steps", _ON_MINILM.replace("640", "2560"), 1,
-                {"bi mean": "83.3", "cross mean": ""},
-            ),
-            (
                 "7: reductions", _ON_REDDIT, 3,
                 {
                     "bi first": "83.3", "bi mean of first 16": "82.9",

@@ -72,11 +72,19 @@ def with_made(commands: Sequence[str]) -> list[str]:
 
 
 def keep_if_made_by(path: Path, commands: Sequence[str]) -> None:
-    """Remove a folder or file, complete or not, unless these commands made it.
+    """Remove a folder or file, complete or not, if other commands made it.
 
     The commands are then stored in a file next to it, for later calls.
+
+    Raises:
+      ValueError: if there is no record of the commands that made it, as in earlier versions.
     """
     record, text = Path(f"{path}.commands"), "".join(f"{command}\n" for command in commands)
+    if path.exists() and not record.is_file():
+        raise ValueError(
+            f"{path} has no record of the commands that made it. Remove or rename it. If you know "
+            f"that the present commands made it, write them to {record}, one per line."
+        )
     if record.is_file() and record.read_text(encoding="utf-8") == text:
         return
     for old in (path, Path(f"{path}.new")):

@@ -61,7 +61,7 @@ def check_inputs(folder: Path, inputs: list[str], submissions: list[str]) -> Non
         return
     if dumps_there := sorted(path.name for path in folder.glob("R[CS]_*.zst")):
         sys.exit(
-            f"prepare.py: {folder} has {', '.join(dumps_there)}, which were made from other files. "
+            f"prepare.py: {folder} has {', '.join(dumps_there)}, made from other or unknown files. "
             "Choose another --folder, or remove them."
         )
     record.write_text(states)

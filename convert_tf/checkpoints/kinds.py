@@ -103,9 +103,8 @@ def kind_of(path: str | os.PathLike[str], *expected: Kind) -> Kind:
         problem = f"is {kind.value}" if os.path.exists(path) else "does not exist"
         *others, last = (expected_kind.value for expected_kind in expected)
         alternatives = f"{', '.join(others)} or {last}" if others else last
-        raise CheckpointError(
-            f"{os.fspath(path)!r} {problem}. Pass {alternatives}.{put_aside(path)}"
-        )
+        remedy = put_aside(path) or f"Pass {alternatives}."
+        raise CheckpointError(f"{os.fspath(path)!r} {problem}. {remedy}")
     return kind
 
 

@@ -65,10 +65,13 @@ def run(values: Any) -> None:
     identity = identity_of(values.encoder)
     former = identity_from_json(described.get("encoder"))
     if former is not None and former != identity:
-        raise ValueError(
-            f"{values.input} was computed by {former}, not by {identity}. Pass the encoder that "
-            "computed the array as --encoder."
-        )
+        remedy = "Pass the encoder that computed the array as --encoder."
+        if former.name and not former.form:  # the name alone stands for the .onnx file
+            remedy = (
+                "Pass the path of the module as --encoder; in Python, "
+                f"convert_tf.module_path({former.name!r}) returns it."
+            )
+        raise ValueError(f"{values.input} was computed by {former}, not by {identity}. {remedy}")
     kind = values.kind or described.get("kind") or "sentence"
     if kind != (described.get("kind") or kind):
         raise ValueError(
@@ -112,6 +115,13 @@ def _vectors(path: str) -> np.ndarray:
             f"{path} has {vectors.dtype} values of shape {vectors.shape}, not vectors. Pass an "
             "array from convert-tf embed."
         )
+    for start in range(0, len(vectors), _ROWS_AT_ONCE):
+        is_finite = np.isfinite(vectors[start : start + _ROWS_AT_ONCE]).all(axis=1)
+        if not is_finite.all():
+            raise ValueError(
+                f"{path} has NaN or infinite numbers in row {start + int(is_finite.argmin()):,}, "
+                "counted from 0. Remove this row, or compute the array again."
+            )
     return vectors
 
 

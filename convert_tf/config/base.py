@@ -1,7 +1,10 @@
 """Base class of configurations: frozen dataclasses, written as JSON and set by flags."""
 
+import contextlib
 import dataclasses
 import inspect
+import operator
+import os
 import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
@@ -27,6 +30,18 @@ def _typed(name: str, value: Any, default: Any) -> Any:
             f"{name} must be of type {type(default).__name__}, for example {default!r}. "
             f"Received: {value!r}."
         )
+    return value
+
+
+def _plain(value: Any) -> Any:
+    """Return an integer of NumPy as an int, and a path as a string. Other values do not change."""
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if isinstance(value, tuple):
+        return tuple(map(_plain, value))
+    if hasattr(value, "__index__") and not isinstance(value, int):  # a boolean stays one
+        with contextlib.suppress(TypeError):  # an array of several numbers
+            return operator.index(value)
     return value
 
 
@@ -163,6 +178,7 @@ class Config:
     """Base class of configurations, which are written to and read from JSON.
 
     A field that a file lacks gets its default, for example if the field is newer than the file.
+    Integers of NumPy become `int`, and paths become strings.
 
     Attributes:
       heading: heading in the help for fields without a `group`.
@@ -176,9 +192,10 @@ class Config:
     def __post_init__(self) -> None:
         options = options_of(type(self))
         for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
+            value = _plain(getattr(self, field.name))
+            object.__setattr__(self, field.name, value)  # a frozen class has no other way
             if value is not None or field.default is not None:
-                is_integer = type(field.default) is not int or hasattr(value, "__index__")
+                is_integer = type(field.default) is not int or isinstance(value, int)
                 check(is_integer, f"{field.name} must be a whole number.", value)
                 check_field(field.name, value, options[field.name])
 

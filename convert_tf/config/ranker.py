@@ -86,9 +86,9 @@ class RankerTraining(RankingTraining):
     The defaults are the paper's for a bi-encoder (§5.1, §5.3). `ranker_recipe` returns the paper's
     options for other heads.
 
-    If `steps` is 0, a ranker is trained for one pass over the data, and the warm-up takes at most a
-    fifth of the steps. If `eval_every` is 0, it is evaluated twice per pass. `adamw` has a weight
-    decay of 0.01.
+    If `steps` is 0, a ranker is trained for one pass over the data. The default warm-up then takes
+    at most a fifth of the steps. If `eval_every` is 0, the ranker is evaluated twice per pass.
+    `adamw` has a weight decay of 0.01.
 
     Attributes:
       dev_data: Examples to evaluate on. Default: the dev split of --data.
@@ -137,14 +137,16 @@ class RankerTraining(RankingTraining):
             (self.negatives_from, self.hard_negatives),
         )
 
-    def of_examples(self, number: int) -> "RankerTraining":
+    def of_examples(self, number: int, *, shortens_warmup: bool = True) -> "RankerTraining":
         """Replace steps and intervals of 0 by their defaults for `number` training examples.
 
-        If the steps are the default, a warm-up of more than a fifth of the steps is shortened.
+        If the steps are the default and `shortens_warmup` is set, a warm-up of more than a fifth of
+        the steps is shortened.
         """
         per_epoch = number // min(self.batch_size, number)
         per_evaluation = max(1, per_epoch // 2)
-        longest = self.warmup_steps if self.steps else per_epoch // 5
+        is_shortened = shortens_warmup and not self.steps
+        longest = per_epoch // 5 if is_shortened else self.warmup_steps
         return dataclasses.replace(
             self,
             steps=self.steps or per_epoch,

@@ -282,7 +282,9 @@ def table(report: Mapping[str, Any]) -> str:
     places = [*report["bad_lines"]["first"], *(file.get("first_bad", "") for file in files)]
     if any(places):
         lines.append("first unusable lines:")
-        lines += [f"  {place}" for place in dict.fromkeys(filter(None, places))]
+        # Earlier versions stored only the number of the first bad line of a file.
+        named = (place for place in places if isinstance(place, str) and place)
+        lines += [f"  {place}" for place in dict.fromkeys(named)]
     return "\n".join(lines)
 
 

@@ -171,8 +171,8 @@ class ArrayFolder:
         if max_tokens > self.max_tokens:
             raise ValueError(
                 f"max_tokens is {max_tokens}, but the texts in {str(self.folder)!r} were cut to "
-                f"{self.max_tokens} tokens. Lower --max_tokens, or tokenize again with a higher "
-                "one."
+                f"{self.max_tokens} tokens. Tokenize again with --max_tokens of at least "
+                f"{max_tokens}. If you train a new model, you can lower --max_tokens instead."
             )
         names = PAIR_AND_EXTRA_CONTEXT if with_extra_contexts else TEXTS_OF[holds]
         examples = ArrayExamples(

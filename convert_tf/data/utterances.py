@@ -62,18 +62,20 @@ def matching_files(patterns: Sequence[str]) -> list[str]:
         name of a file is not a pattern, even if it contains brackets.
 
     Raises:
-      ValueError: if there is no file.
+      ValueError: if no file matches a name or pattern.
     """
     paths: dict[str, None] = {}
     for pattern in patterns:
         # The same rule as in `corpora.dumps.find_files`, which this package cannot import.
         names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
+        if "**" in pattern:  # which also matches folders
+            names = [*filter(os.path.isfile, names)]
+        if not names:
+            raise ValueError(
+                f"No file matches {pattern!r}. Pass tables, such as JSON lines, and put patterns "
+                "in quotes."
+            )
         paths |= dict.fromkeys(sorted(names))
-    if not paths:
-        raise ValueError(
-            f"No file matches {', '.join(map(repr, patterns))}. Pass tables, such as JSON lines, "
-            "and put patterns in quotes."
-        )
     return [*paths]
 
 

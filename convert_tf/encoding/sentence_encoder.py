@@ -21,6 +21,7 @@ from convert_tf.encoding.text_batches import (
     is_count,
     is_stream,
     is_text,
+    items_in_order,
     text_bytes,
 )
 from convert_tf.extras import needs
@@ -94,9 +95,10 @@ def open_backend(path: str, *, compute_dtype: str = "auto", backend: str = "auto
     """
     path = checked_backend(model_path(path, wants_module=backend == "tensorflow"), backend)
     if not os.path.exists(path):
+        remedy = f"Pass a path, or {SCHEME}owner/name for an encoder of the Hugging Face hub."
         raise ValueError(
-            f"{path!r} is neither a file or folder nor one of {', '.join(RELEASED)}. Pass a path, "
-            f"or {SCHEME}owner/name for an encoder of the Hugging Face hub.{put_aside(path)}"
+            f"{path!r} is neither a file or folder nor one of {', '.join(RELEASED)}. "
+            f"{put_aside(path) or remedy}"
         )
     kind = kind_of(path, *_KINDS)
     if kind.runs_onnx and compute_dtype != "auto":
@@ -403,21 +405,22 @@ class SentenceEncoder:
 
         Raises:
           ValueError: if there is no response, `top_k` is not a positive whole number, or an
-            argument is not a text or a list of texts.
+            argument is not a text or a list of texts (for example, a set, a mapping or a table with
+            several columns).
         """
         if is_text(responses) or not isinstance(responses, Iterable):
             raise ValueError(
                 f"responses must be a list of strings. Received: {responses!r}. Pass "
                 f"[{responses!r}] for a single text."
             )
-        candidates = responses if isinstance(responses, list) else [*responses]
+        candidates = [*items_in_order(responses, what="responses")]
         if not candidates or (top_k is not None and not is_count(top_k)):
             raise ValueError(
                 "Pass at least one response, and a top_k of at least 1 or None for all. "
                 f"Received: {len(candidates)} responses, top_k={top_k!r}."
             )
         is_one = is_text(context) or isinstance(context, tuple) or not isinstance(context, Iterable)
-        contexts: list[Any] = [context] if is_one else [*context]
+        contexts = [context] if is_one else [*items_in_order(context, what="Contexts")]
         parts: list[tuple[Any, Any]] = [
             context if isinstance(context, tuple) else (context, "") for context in contexts
         ]

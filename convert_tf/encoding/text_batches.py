@@ -43,18 +43,16 @@ def is_stream(texts: Any) -> bool:
     return not isinstance(texts, Collection) and not hasattr(texts, "__array__")
 
 
-def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None) -> Iterator[bytes]:
-    """Yield the texts of any container in UTF-8.
+def items_in_order(texts: Any, *, what: str = "Texts") -> Iterable[Any]:
+    """Return the items of a list, a column of a table or another iterable. Items are not checked.
 
     Args:
-      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
+      texts: see `text_bytes`.
       what: name of the texts in error messages.
-      numbered: None if every item must be a text. Otherwise an item may be a list of turns, the
-        oldest first, which are joined into one text (`extra_context`). If True, the turns are
-        numbered.
 
     Raises:
-      ValueError: if an item is not a text, or the container has no order.
+      ValueError: if `texts` is a single text, has no order (a set or a mapping) or has several
+        columns.
     """
     is_iterable = hasattr(texts, "__iter__") or hasattr(texts, "__array__")
     if is_text(texts) or isinstance(texts, Mapping | Set) or not is_iterable:
@@ -69,8 +67,24 @@ def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None)
                 f"{what} must be one column. Received: an array of shape {array.shape}. Pass one "
                 "of its columns."
             )
-        texts = array.tolist()
-    for position, text in enumerate(texts):
+        return array.tolist()  # type: ignore[no-any-return]
+    return texts  # type: ignore[no-any-return]
+
+
+def text_bytes(texts: Any, *, what: str = "Texts", numbered: bool | None = None) -> Iterator[bytes]:
+    """Yield the texts of any container in UTF-8.
+
+    Args:
+      texts: str or bytes in a list, a tuple, a numpy array, a column of a table, or an iterator.
+      what: name of the texts in error messages.
+      numbered: None if every item must be a text. Otherwise an item may be a list of turns, the
+        oldest first, which are joined into one text (`extra_context`). If True, the turns are
+        numbered.
+
+    Raises:
+      ValueError: if an item is not a text, or the container has no order.
+    """
+    for position, text in enumerate(items_in_order(texts, what=what)):
         is_turns = numbered is not None and isinstance(text, list | tuple)
         if is_turns and all(isinstance(turn, str) for turn in text):
             text = extra_context((*text, ""), numbered=bool(numbered))

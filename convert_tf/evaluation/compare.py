@@ -223,9 +223,13 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
                         by_group[index].setdefault(group, []).append(numbers)
             progress.add(len(chunk))
     if not lengths:
+        limit = task.facts.get("max_examples")
+        remedy = "Use more data"
+        if limit is not None and limit < task.facts.get("block_size", 0):
+            remedy = f"Raise --max_examples, which is {limit}"
         raise ValueError(
-            "There are too few examples for a block of candidates. Use more data or a smaller "
-            "--block_size."
+            "There are too few examples for a block of candidates. "
+            f"{remedy}, or use a smaller --block_size."
         )
     ks = list(task.ks)
     return {

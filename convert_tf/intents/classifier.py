@@ -4,7 +4,8 @@ import copy
 import dataclasses
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import product
 from typing import Any, TypeVar
 
@@ -98,10 +99,13 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         For texts labelled `out_of_scope_label`, this label is the correct answer.
 
         Raises:
-          ValueError: if the numbers of texts and labels differ, or a text is empty.
+          ValueError: if there are no texts, the numbers of texts and labels differ, or a text is
+            empty.
         """
         answers, expected = self.predict(texts).tolist(), self._listed_labels(labels)
         check_equally_many(answers, expected, are_sets=self.decision.has_several)
+        if not answers:
+            raise ValueError("There is no text to score. Pass labelled texts.")
         is_right = [bool(a == b) for a, b in zip(answers, expected, strict=True)]
         return float(np.average(is_right, weights=checked_weights(sample_weight, len(answers))))
 
@@ -184,8 +188,24 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         if known is None or known[0] is not self.encoder:  # set_params may replace the encoder
             known = self._encoded = (self.encoder, IntentEncodings(self.encoder))
         if kind is None:
-            kind = self.kind if self.kind != ANY_KIND else getattr(self, "kind_", "sentence")
+            # A fitted head reads encodings of `kind_`, even if `set_params` has changed `kind`.
+            kind = getattr(self, "kind_", "sentence" if self.kind == ANY_KIND else self.kind)
         return known[1].of_kind(kind)
+
+    @contextmanager
+    def _unchanged_on_errors(self) -> Iterator[None]:
+        """Restore all attributes if the `with` block raises an error.
+
+        If `fit` is refused, a fitted classifier keeps its intents and weights.
+        """
+        self._encodings()  # set before, so that texts encoded in the block stay encoded
+        before = dict(vars(self))
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
 
     def __sklearn_clone__(self: _Self) -> _Self:
         # The clone shares the encoder and its encodings.
@@ -296,6 +316,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
     ) -> "IntentClassifier":
         """Train the head and the word model.
 
+        If an error is raised, a fitted classifier stays as it was.
+
         Args:
           texts: the examples, in a list, an array or a table with one column.
           labels: the intent of each example, or `out_of_scope_label`.
@@ -312,9 +334,10 @@ class IntentClassifier(IntentOptions, TextClassifier):
             for each name, after the rows for the examples.
 
         Raises:
-          ValueError: if a text is empty, there are fewer than two intents, an option is unknown or
-            out of range, or training diverged; or if there are folds but no validation data, and
-            `grid` or `patience` is set.
+          ValueError: if a text is empty; a label is not a string, a number of at most 64 bits or a
+            boolean; there are fewer than two intents; an option is unknown or out of range;
+            training diverged; or if there are folds but no validation data, and `grid` or
+            `patience` is set.
         """
         self.check_options()
         kinds = self._kinds()
@@ -325,35 +348,38 @@ class IntentClassifier(IntentOptions, TextClassifier):
             )
         if folds is not None and validation is None:
             check_unvalidated(self)
-        self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
-        self._example_vectors = None
-        encode = self._encodings(kinds[0])
-        examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
-        num_outside = int((~examples.is_inside).sum())
-        if num_outside and self.threshold is not None:
-            warnings.warn(
-                f"The {num_outside:,} examples of {self.out_of_scope_label!r} are ignored: they "
-                f"would only be used to fit a threshold, but threshold={self.threshold:g} is set. "
-                "Omit the examples or the threshold.",
-                stacklevel=2,
-            )
-        options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
-        options |= {name: getattr(self, name) for name in HEADS[self.head]}
-        self.names_ = bool(examples.is_name.any())
-        self.kind_, held_outputs = kinds[0], None
-        if len(kinds) > 1:
-            examples, checked, held_outputs = self._choose_kind(kinds, examples, checked, options)
-        self.best_params_ = {}
-        trained, judge = examples, None
-        if self.grid or options.get("patience"):
-            rest, judge = self._validation_split(examples, checked)
-            if self.grid:
-                self.best_params_ = self._best_params(options, rest, judge, self.grid)
-            options |= self.best_params_
-            # The examples that decide when to stop must not be trained on.
-            trained = rest if options.get("patience") else examples
-        self.parts_ = train_parts(options, trained, judge)
-        self._fit_on_outputs(examples, options, checked, folds, held_outputs)
+        with self._unchanged_on_errors():
+            self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
+            self._example_vectors = None
+            encode = self._encodings(kinds[0])
+            examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
+            num_outside = int((~examples.is_inside).sum())
+            if num_outside and self.threshold is not None:
+                warnings.warn(
+                    f"The {num_outside:,} examples of {self.out_of_scope_label!r} are ignored: "
+                    "they would only be used to fit a threshold, but "
+                    f"threshold={self.threshold:g} is set. Omit the examples or the threshold.",
+                    stacklevel=2,
+                )
+            options = {"head": self.head, "lexical": self.lexical, "seed": self.random_state}
+            options |= {name: getattr(self, name) for name in HEADS[self.head]}
+            self.names_ = bool(examples.is_name.any())
+            self.kind_, held_outputs = kinds[0], None
+            if len(kinds) > 1:
+                examples, checked, held_outputs = self._choose_kind(
+                    kinds, examples, checked, options
+                )
+            self.best_params_ = {}
+            trained, judge = examples, None
+            if self.grid or options.get("patience"):
+                rest, judge = self._validation_split(examples, checked)
+                if self.grid:
+                    self.best_params_ = self._best_params(options, rest, judge, self.grid)
+                options |= self.best_params_
+                # The examples that decide when to stop must not be trained on.
+                trained = rest if options.get("patience") else examples
+            self.parts_ = train_parts(options, trained, judge)
+            self._fit_on_outputs(examples, options, checked, folds, held_outputs)
         return self
 
     def prepared(
@@ -407,6 +433,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         encoder: Any,
         *,
         examples: Validation = ((), ()),
+        validation: Validation | None = None,
         **params: Any,
     ) -> "IntentClassifier":
         """Train a classifier on descriptions of the intents, with few examples or none.
@@ -416,6 +443,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
             back"}`.
           encoder: see the class.
           examples: texts and labels of additional examples. Not every intent needs examples.
+          validation: see `fit`. `grid` and `patience` need these texts if each intent has only its
+            description.
           **params: further parameters of the class. By default, `names` is None here, because
             descriptions say more about intents than their names.
 
@@ -426,7 +455,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Intents with one example")
             return cls(encoder, **{"names": None, **params}).fit(
-                [*descriptions.values(), *texts], [*descriptions, *labels]
+                [*descriptions.values(), *texts], [*descriptions, *labels], validation=validation
             )
 
     def _kinds(self) -> list[str]:

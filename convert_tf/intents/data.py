@@ -183,9 +183,14 @@ def _row(value: Any, file: TableFile) -> _Row:
     if not isinstance(text, str):
         raise ValueError(f"{file.place} has {shown_value(text)} as its text. Repair it.")
     if isinstance(label, bool) or not isinstance(label, str | int | float):
+        remedy = "Write the label as a string."
+        if isinstance(label, list):
+            remedy = (
+                "Write several labels as one string: join them with the label separator "
+                "(--label_separator of intent train)."
+            )
         raise ValueError(
-            f"{file.place} has {shown_value(label)} as its label, which is not a string. Write "
-            "multiple labels as one string, and pass their separator as --label_separator."
+            f"{file.place} has {shown_value(label)} as its label, which is not a string. {remedy}"
         )
     return place, text.strip(), str(label).strip()
 

@@ -8,8 +8,9 @@ Reference: arXiv 2404.12365 (FastFit), which also compares examples with the nam
 import unicodedata
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from itertools import compress
+from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -188,6 +189,13 @@ def checked_texts(texts: Any) -> list[str]:
     return [*map(plain, values)]
 
 
+def checked_string(text: Any, index: int) -> str:
+    """Return the text at a position, or raise `ValueError` if it is not a string."""
+    if not isinstance(text, str):
+        raise ValueError(f"Text {index} is not a string. Received: {text!r}. Remove or replace it.")
+    return text
+
+
 def plain(value: Any) -> Any:
     """Return a member of a string enumeration as its string. Other values do not change."""
     return str.__str__(value) if isinstance(value, str) else value
@@ -209,7 +217,7 @@ def column(values: Any, what: str = "texts") -> list[Any]:
       what: a name for the values, used in messages.
 
     Raises:
-      ValueError: if `values` is None, a single value or a set, or has several columns.
+      ValueError: if `values` is None, a single value, a set or a mapping, or has several columns.
     """
     if isinstance(values, set | frozenset):
         raise ValueError(
@@ -217,7 +225,7 @@ def column(values: Any, what: str = "texts") -> list[Any]:
             f"{type(values).__name__} of {len(values)} values. Pass a list."
         )
     is_array = hasattr(values, "__array__")
-    if isinstance(values, str | bytes) or not (is_array or hasattr(values, "__iter__")):
+    if isinstance(values, str | bytes | Mapping) or not (is_array or hasattr(values, "__iter__")):
         raise ValueError(
             f"{what} must be a list, an array or a table with one column. Received: {values!r}. "
             "Put a single value in a list."
@@ -288,8 +296,9 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       The labels, `[labels]`. The array has the dtype object if only some labels are strings.
 
     Raises:
-      ValueError: if a label is missing (None, NaN, NA or NaT), a text has several labels, or there
-        are several columns.
+      ValueError: if a label is missing (None, NaN, NA or NaT), is neither a string nor a number nor
+        a boolean, or is an integer that does not fit 64 bits; if a text has several labels; or if
+        there are several columns.
     """
     names = listed_labels(labels)
     for index, name in enumerate(names):
@@ -297,10 +306,22 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
             raise ValueError(
                 f"Text {index} has no label. Received: {name}. Add one, or omit the text."
             )
+        if not _is_label(name):
+            raise ValueError(
+                f"Labels must be strings, or integers from -2**63 to 2**63 - 1. Received: {name!r} "
+                f"for text {index}. Convert the labels to strings."
+            )
     is_mixed = len({isinstance(name, str) for name in names}) > 1
     # Without the dtype object, numbers among strings would become strings. NumPy would write the
     # name of an enumeration's member, such as "Intent.GREET", instead of its string.
     return np.array([*map(plain, names)], object if is_mixed else None)
+
+
+def _is_label(label: Any) -> bool:
+    if isinstance(label, int | np.integer):
+        return -(2**63) <= int(label) < 2**63  # NumPy would round larger integers to floats
+    is_scalar = getattr(label, "shape", None) == ()  # a scalar of NumPy
+    return isinstance(label, str | Number) or (is_scalar and np.asarray(label).dtype.kind != "S")
 
 
 def _is_missing(label: Any) -> bool:

@@ -11,6 +11,7 @@ The folder contains:
 import errno
 import io
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -33,7 +34,6 @@ from convert_tf.intents.encodings import (
     encoder_paths,
     encoders_of,
 )
-from convert_tf.intents.examples import checked_texts
 from convert_tf.intents.head import head_arrays, head_of_arrays
 from convert_tf.intents.lexical import lexical_arrays, lexical_of_arrays
 from convert_tf.intents.options import IntentOptions, SeveralOptions
@@ -60,6 +60,10 @@ _TOLERANCE = 0.02
 UNREADABLE = (
     OSError, AttributeError, KeyError, OverflowError, TypeError, ValueError, RecursionError,
 )  # fmt: skip
+
+
+class MissingEncoderError(ValueError):
+    """An error for a classifier whose encoder is not at the recorded path."""
 
 
 def classifier_folder(folder: str | os.PathLike[str], *, overwrite: bool = False) -> OutputFolder:
@@ -117,7 +121,13 @@ def write_classifier(
 
 
 def for_json(value: Any) -> Any:
-    """Return a NumPy number as a Python number, and any other value as a list."""
+    """Return a NumPy number as a Python number, and any other value as a list.
+
+    Raises:
+      ValueError: for bytes, which would become a list of numbers.
+    """
+    if isinstance(value, bytes):
+        raise ValueError(f"Bytes cannot be saved. Received: {value!r}. Use a string instead.")
     return value.item() if isinstance(value, np.generic) else list(value)
 
 
@@ -206,6 +216,7 @@ def read_classifier(
       argument `encoder`, or the recorded path if the argument is None.
 
     Raises:
+      MissingEncoderError: if `encoder` is None and the recorded path does not exist.
       ValueError: if the folder is not a classifier or is damaged, or the encoder has changed.
     """
     folder = Path(folder)
@@ -217,9 +228,10 @@ def read_classifier(
             raise ValueError("it has no paths of encoders")
         saved = restored(described, arrays)
     except UNREADABLE as error:
+        remedy = "Pass a folder that convert-tf intent train wrote, or train again."
         raise ValueError(
-            f"{str(folder)!r} is not an intent model ({reason_of(error)}). Pass a folder that "
-            f"convert-tf intent train wrote, or train again.{put_aside(folder)}"
+            f"{str(folder)!r} is not an intent model ({reason_of(error)}). "
+            f"{put_aside(folder) or remedy}"
         ) from error
     if encoder is None:
         encoder = [_recorded_path(record, folder) for record in records]
@@ -228,32 +240,29 @@ def read_classifier(
     if is_new:
         return saved, IntentEncodings(encoder, kind=saved.params["kind"]), encoder
     if len(encoders) != len(records):
-        raise _other_encoder(folder, f"{len(encoders)} encoders instead of {len(records)}")
+        raise _other_encoder(folder, saved, f"{len(encoders)} encoders instead of {len(records)}")
     is_known = True  # whether the fingerprints show that no encoder has changed
     for path, record in zip(encoders, records, strict=True):
         if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
         elif not os.path.exists(path):
-            raise ValueError(
-                f"This classifier's encoder is {os.fspath(path)!r}, which does not exist. Pass the "
-                "present path of the encoder as --encoder (encoder= in Python)."
-            )
+            raise _missing_encoder(folder, path, encoders)
         elif _fingerprint(path) != record["fingerprint"]:
             former, given = identity_from_json(record.get("identity")), identity_of(path)
             if former is None or given != former:
                 reason = f"{former or 'other files'}, not {given} in {os.fspath(path)!r}"
-                raise _other_encoder(folder, reason)
+                raise _other_encoder(folder, saved, reason)
     encodings = IntentEncodings(encoder, kind=saved.params["kind"])
     if not is_known:
         probes, expected = encodings(PROBES), arrays["probes"]
         if probes.shape != expected.shape or np.abs(probes - expected).max() > _TOLERANCE:
-            raise _other_encoder(folder, f"one that encodes {PROBES[0]!r} differently")
+            raise _other_encoder(folder, saved, f"one that encodes {PROBES[0]!r} differently")
     return saved, encodings, encoder
 
 
 def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     if record["path"] is None:
-        raise ValueError(
+        raise MissingEncoderError(
             f"{str(folder)!r} was trained with an encoder that has no path ({record.get('name')}). "
             "Pass the encoder as encoder= in Python, or pass a module that returns the same "
             "encodings as --encoder."
@@ -265,11 +274,30 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     return str(path)
 
 
-def _other_encoder(folder: Path, reason: str) -> ValueError:
+def _missing_encoder(folder: Path, missing: Any, encoders: Sequence[Any]) -> MissingEncoderError:
+    role, remedy = "The encoder", "its present path as --encoder (encoder= in Python)"
+    if len(encoders) > 1:
+        role = "An encoder"
+        remedy = (
+            f"the present paths of all {len(encoders)} encoders as --encoder (encoder= in "
+            f"Python), in this order: {', '.join(map(repr, encoders))}"
+        )
+    return MissingEncoderError(
+        f"{role} of {str(folder)!r} is {os.fspath(missing)!r}, which does not exist. Move it "
+        f"back, or pass {remedy}."
+    )
+
+
+def _other_encoder(folder: Path, saved: Saved, reason: str) -> ValueError:
+    again = "train again on all examples"
+    if saved.examples is not None and not saved.decision.has_several:
+        again = (
+            "train again on the stored examples: convert-tf intent train --model "
+            f"{shlex.quote(str(folder))} --encoder NEW --output OTHER"
+        )
     return ValueError(
         f"{str(folder)!r} was trained with another encoder: {reason}. Use the encoder that it was "
-        "trained with, or train again on the stored examples: convert-tf intent train --model "
-        f"{folder} --encoder NEW --output OTHER."
+        f"trained with, or {again}."
     )
 
 
@@ -332,7 +360,9 @@ def restored(described: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> 
     examples = None
     if "examples" in described:
         examples = LabelledTexts(**described["examples"])
-        if len(checked_texts(examples.texts)) != len(examples.labels):
+        if not all(isinstance(text, str) for text in examples.texts):
+            raise ValueError("the texts of its examples are not strings")
+        if len(examples.texts) != len(examples.labels):
             raise ValueError("the examples have different numbers of texts and labels")
     for name, array in arrays.items():
         kind = "u" if name in ("words", "characters") else "f"

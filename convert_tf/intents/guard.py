@@ -8,12 +8,14 @@ Reference: McNemar, "Note on the sampling error of the difference between correl
 percentages", 1947.
 """
 
+import contextlib
 import math
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.folder import MissingEncoderError
 from convert_tf.intents.report import SCORES, Report, data_checksum, evaluate_classifier
 from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import listed
@@ -49,7 +51,7 @@ def parsed_minimum(text: str) -> tuple[str, float]:
 
 
 def earlier_evaluation(
-    path: str | os.PathLike[str], data: LabelledTexts, *, untrained: str
+    path: str | os.PathLike[str], data: LabelledTexts, *, untrained: str, encoder: Any = None
 ) -> Report:
     """Return the evaluation of an earlier classifier on the same texts.
 
@@ -57,16 +59,16 @@ def earlier_evaluation(
       path: the classifier, or the `evaluation.json` that `convert-tf intent evaluate` wrote.
       data: the labelled texts.
       untrained: see `evaluate_classifier`.
+      encoder: the encoder or encoders to use if those of the classifier are not at their recorded
+        paths. If None, there is an error in this case.
 
     Raises:
       ValueError: if the file is not an evaluation, or was made with other texts or another
-        `untrained`.
+        `untrained`; or if the classifier has no encoder.
     """
-    from convert_tf.intents.loading import load_classifier
-
     name = os.fspath(path)
     if not name.endswith(".json"):
-        return evaluate_classifier(load_classifier(name), data, untrained=untrained)
+        return evaluate_classifier(_earlier_classifier(name, encoder), data, untrained=untrained)
     report = json_file(name)
     wrong = report.get("wrong") if isinstance(report, dict) else None
     if not isinstance(wrong, list) or not all(type(place) is int for place in wrong):
@@ -86,6 +88,21 @@ def earlier_evaluation(
             "earlier classifier again with this option, or pass the classifier."
         )
     return report
+
+
+def _earlier_classifier(name: str, encoder: Any) -> Any:
+    """Open a classifier; `encoder` is used if its encoder is not at the recorded path."""
+    from convert_tf.intents.loading import load_classifier
+
+    try:
+        return load_classifier(name)
+    except MissingEncoderError as error:
+        with contextlib.suppress(ValueError):
+            if encoder:
+                return load_classifier(name, encoder=encoder)
+        raise ValueError(
+            f"{error} If --model has another encoder, pass the evaluation.json of {name!r} instead."
+        ) from error
 
 
 def compared(report: Report, earlier: Report) -> dict[str, Any]:

@@ -7,7 +7,13 @@ import numpy as np
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
-from convert_tf.intents.examples import check_at_least_two, plain
+from convert_tf.intents.examples import (
+    check_at_least_two,
+    check_equally_many,
+    checked_texts,
+    listed_labels,
+    plain,
+)
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
 from convert_tf.storage.messages import shortened
@@ -51,8 +57,11 @@ def inspect_examples(
         first 200 duplicates are returned.
 
     Raises:
-      ValueError: if there are fewer than two intents.
+      ValueError: if there are fewer than two intents, a text is empty, or the numbers of texts and
+        labels differ.
     """
+    data = LabelledTexts(checked_texts(data.texts), listed_labels(data.labels))
+    check_equally_many(*data)
     sets: list[tuple[str, ...]] = [(str(plain(label)),) for label in data.labels]
     if label_separator is not None:
         sets = split_labels(data.labels, label_separator)

@@ -2,12 +2,13 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any
 
 import numpy as np
 
 from convert_tf.intents.encodings import IntentEncodings, encodes
+from convert_tf.intents.examples import checked_string, column
 from convert_tf.storage.progress import Progress
 from convert_tf.text.characters import fold
 
@@ -34,13 +35,17 @@ def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str
     """Count each distinct message, after stripping the white space around it.
 
     Args:
-      texts: messages. Messages with only white space and invisible characters are left out.
+      texts: messages, in any iterable or a table with one column. Messages with only white space
+        and invisible characters are left out.
       mask: whether to mask numbers and e-mail addresses.
 
     Raises:
-      ValueError: if no message is left.
+      ValueError: if no message is left, a message is not a string, or `texts` is a single text, a
+        mapping or a table with several columns.
     """
-    filled = (text.strip() for text in texts)
+    if isinstance(texts, str | bytes | Mapping) or hasattr(texts, "shape"):
+        texts = column(texts, "messages")
+    filled = (checked_string(text, index).strip() for index, text in enumerate(texts))
     counts = Counter(masked(text) if mask else text for text in filled if fold(text))
     if not counts:
         raise ValueError("There are no messages: all lines are empty. Pass another log.")

@@ -88,7 +88,7 @@ def monitor_messages(
     """
     if since is not None:
         options = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
-        since = _comparable(since, options)
+        _check_comparable(since, options)
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
@@ -191,21 +191,21 @@ def _check_report(report: Any) -> None:
         check(bool(are_texts and texts), f"has no 'texts' to compare in {place}")
 
 
-def _comparable(since: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check that an earlier report was made with these options, and return it for comparison."""
+def _check_comparable(since: Mapping[str, Any], options: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless an earlier report is complete and was made with these options."""
     _check_report(since)
-    earlier = {"mask": False, **since}  # reports of earlier versions lack these entries
+    if missing := sorted(options.keys() - since.keys()):
+        raise ValueError(
+            f"An earlier version made this report, without {', '.join(missing)}. Make it again "
+            "from the same messages, or omit --since."
+        )
     for name, value in options.items():
-        if earlier.get(name, value) != value:
+        if since[name] != value:
             raise ValueError(
-                f"The earlier report was made with {name}={earlier[name]}, and this one would "
+                f"The earlier report was made with {name}={since[name]}, and this one would "
                 f"be made with {name}={value}, so they cannot be compared. Use the same value "
                 f"of --{name} for both, or omit --since."
             )
-    if "min_size" in since:
-        return since
-    # Reports of earlier versions counted repeated examples, so `far` was another measure.
-    return {**since, "far": None}
 
 
 def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:

@@ -65,6 +65,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
     ) -> "MultiIntentClassifier":
         """Train a head for each intent.
 
+        If an error is raised, a fitted classifier stays as it was.
+
         Args:
           texts: the examples, in a list, an array or a table with one column.
           labels: for each example, a list, tuple or set of its intents, which may be empty.
@@ -78,28 +80,31 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         texts, sets = checked_texts(texts), label_sets(labels)
         check_equally_many(texts, sets, are_sets=True)
         weights = checked_weights(sample_weight, len(texts))
-        self.examples_ = None  # not kept, because examples cannot be added later
-        self.classes_ = np.unique([label for labels in sets for label in labels])
-        check_at_least_two(self.classes_.tolist())
-        self.kind_ = self.kind
-        encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
-        examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)
-        examples = examples.rows(weights > 0)
-        options = {"head": "logistic", "logistic_c": self.logistic_c, "lexical": self.lexical}
-        self.parts_ = train_parts(options, examples)
-        number = len(examples.texts)
-        by_text = np.array(sorted(range(number), key=examples.texts.__getitem__))
-        order = by_text[np.random.default_rng(self.random_state).permutation(number)]
-        folds = [
-            Fold(np.isin(np.arange(number), places), examples.encodings)
-            for places in np.array_split(order, _FOLDS)
-            if 0 < len(places) < number
-        ]
-        outputs = held_out_outputs(options, examples, None, folds)
-        self._mix(outputs)
-        self.threshold_ = 0.5 if self.threshold is None else self.threshold
-        if self.threshold is None and outputs is not None:  # there is more than one example
-            self.threshold_ = best_threshold(outputs.probabilities(self.mixture_), outputs.labels)
+        with self._unchanged_on_errors():
+            self.examples_ = None  # not kept, because examples cannot be added later
+            self.classes_ = np.unique([label for labels in sets for label in labels])
+            check_at_least_two(self.classes_.tolist())
+            self.kind_ = self.kind
+            encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
+            examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)
+            examples = examples.rows(weights > 0)
+            options = {"head": "logistic", "logistic_c": self.logistic_c, "lexical": self.lexical}
+            self.parts_ = train_parts(options, examples)
+            number = len(examples.texts)
+            by_text = np.array(sorted(range(number), key=examples.texts.__getitem__))
+            order = by_text[np.random.default_rng(self.random_state).permutation(number)]
+            folds = [
+                Fold(np.isin(np.arange(number), places), examples.encodings)
+                for places in np.array_split(order, _FOLDS)
+                if 0 < len(places) < number
+            ]
+            outputs = held_out_outputs(options, examples, None, folds)
+            self._mix(outputs)
+            self.threshold_ = 0.5 if self.threshold is None else self.threshold
+            if self.threshold is None and outputs is not None:  # there is more than one example
+                self.threshold_ = best_threshold(
+                    outputs.probabilities(self.mixture_), outputs.labels
+                )
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -111,15 +116,24 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
     def check_options(self) -> None:
         """Raise `ValueError` for options that are unknown or out of range."""
         super().check_options()
-        if not isinstance(self.label_separator, str) or not self.label_separator:
-            raise ValueError(
-                "label_separator must be the character between two labels. Received: "
-                f"{self.label_separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
-            )
+        _check_separator(self.label_separator)
+
+
+def _check_separator(separator: Any) -> None:
+    if not isinstance(separator, str) or not separator:
+        raise ValueError(
+            "label_separator must be the character between two labels. Received: "
+            f"{separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
+        )
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
-    """Split labels from files, such as `"greet+block"`. An empty label has no intents."""
+    """Split labels from files, such as `"greet+block"`. An empty label has no intents.
+
+    Raises:
+      ValueError: if the separator is empty or not a string.
+    """
+    _check_separator(separator)
     return [
         tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
     ]

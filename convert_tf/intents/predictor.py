@@ -9,7 +9,7 @@ import numpy as np
 from convert_tf.intents.cross_validation import Mixture, Outputs, Parts, outputs_of
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import Decision
-from convert_tf.intents.examples import checked_texts
+from convert_tf.intents.examples import checked_string, checked_texts, column
 from convert_tf.intents.head import softmax
 from convert_tf.intents.languages import other_languages
 from convert_tf.numerics.vectors import unit_rows
@@ -22,7 +22,7 @@ _DIGITS = 4
 _NEAREST = 5  # number of nearest examples in an explanation
 # To explain n words, the classifier answers n texts of about the same length. The time grows with
 # the square of n, so both the number of words and the total length of the texts are limited.
-_MAX_EXPLAINED_WORDS = 100
+MAX_EXPLAINED_WORDS = 100
 _MAX_EXPLAINED_CHARACTERS = 500_000
 
 
@@ -151,7 +151,7 @@ class Predictor:
             )
         (text,) = checked_texts([text])
         words = [*filter(fold, text.split())]  # without words of only invisible characters
-        most = min(_MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))
+        most = min(MAX_EXPLAINED_WORDS, max(_MAX_EXPLAINED_CHARACTERS // len(text), 1))
         number = min(len(words), most)
         shorter = [" ".join(words[:i] + words[i + 1 :]) for i in range(number)]
         outputs = self.outputs([text, *(shorter if len(words) > 1 else [])])
@@ -239,15 +239,18 @@ def answer_texts(
 
     Args:
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
-      texts: the texts. Texts with only white space and invisible characters get no intent.
+      texts: the texts, in a list, an array or a table with one column. Texts with only white space
+        and invisible characters get no intent.
       explains: whether to explain each answer.
       english_only: whether texts that are certainly not in English get their `language` instead of
         an intent.
 
     Raises:
-      ValueError: if `explains` is set and the classifier answers with several intents.
+      ValueError: if a text is not a string, `texts` is not a list or has several columns, or
+        `explains` is set and the classifier answers with several intents.
       MissingLibraryError: if `english_only` is set and the extra `languages` is not installed.
     """
+    texts = [checked_string(text, index) for index, text in enumerate(column(texts))]
     languages = other_languages(texts) if english_only else [None] * len(texts)
     answers = [
         Answer(text, None, 0.0, [], language=language)

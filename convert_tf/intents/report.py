@@ -12,7 +12,7 @@ from convert_tf.figures import SMALLEST, literal, picture
 from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.decision import LEVELS, upper_level
-from convert_tf.intents.examples import plain
+from convert_tf.intents.examples import check_equally_many, checked_texts, listed_labels, plain
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.checksums import checksum
@@ -85,14 +85,16 @@ def evaluate_classifier(
       - `errors`: texts with wrong answers, as dicts with `text`, `missed` and `wrong`.
 
     Raises:
-      ValueError: if there are no texts, or `untrained` is unknown.
+      ValueError: if there are no texts, a text is empty, the numbers of texts and labels differ, or
+        `untrained` is unknown.
     """
     check(untrained in UNTRAINED, f"untrained must be {' or '.join(UNTRAINED)}.", untrained)
+    data = LabelledTexts(checked_texts(data.texts), [*map(plain, listed_labels(data.labels))])
+    check_equally_many(*data)
     if not data.texts:
         raise ValueError("There is no text to evaluate. Pass labelled texts.")
     if classifier.decision.has_several:
         return _evaluate_multi(classifier, data)
-    data = LabelledTexts(data.texts, [*map(plain, data.labels)])
     outside = str(classifier.decision.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
     unseen = _counted([*map(str, data.labels)], {*trained, outside})

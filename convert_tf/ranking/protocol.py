@@ -4,10 +4,12 @@ A context is a sequence of turns, the oldest first. `convert_tf.data.candidates`
 ranker may read all turns or only the newest one.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
+
+from convert_tf.encoding.text_batches import items_in_order
 
 Turns = Sequence[str]
 
@@ -15,12 +17,19 @@ Turns = Sequence[str]
 def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
     """Return contexts as tuples of turns. A context that is a text becomes a single turn.
 
+    Args:
+      contexts: a list, a column of a table, or an array whose rows are turns.
+
     Raises:
-      ValueError: if the contexts are not a list, or an item is neither a text nor a list of texts.
+      ValueError: if the contexts are not a list (for example, a mapping, a set or a table), or an
+        item is neither a text nor a list of texts.
     """
-    if isinstance(contexts, str | bytes) or not isinstance(contexts, Iterable):
+    is_list = isinstance(contexts, Iterable) and not isinstance(contexts, Mapping | Set)
+    if isinstance(contexts, str | bytes) or not is_list:
         raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
-    turns = [(context,) if isinstance(context, str) else context for context in contexts]
+    is_array = isinstance(contexts, np.ndarray)
+    items = contexts if is_array else items_in_order(contexts, what="Contexts")
+    turns = [(context,) if isinstance(context, str) else context for context in items]
     for context in turns:
         if not are_texts(context):
             raise ValueError(

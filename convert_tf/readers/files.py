@@ -2,6 +2,7 @@
 
 import codecs
 import io
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -184,5 +185,8 @@ def json_in_line(line: bytes, *, is_dump: bool = False) -> Any:
     text = decoded(line).removeprefix("\ufeff")
     try:
         return json_of_texts(text, is_dump=is_dump)
+    except json.JSONDecodeError as error:
+        detail = f"{error.msg}: column {error.colno:,}"
+        raise UnusableError("not_json", detail=detail) from error
     except ValueError as error:
         raise UnusableError("not_json", detail=str(error)) from error

@@ -24,6 +24,7 @@ unusable row. A `convert_tf.corpora.dumps.CountedFile` counts unusable rows inst
 """
 
 import io
+import json
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
@@ -81,7 +82,8 @@ def rows_in(
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
         return
-    lines = filter(None, map(bytes.strip, lines_in(iter(stream.read1, b""), file)))
+    # Indents stay, so that errors of the JSON parser name the right column.
+    lines = filter(None, map(bytes.rstrip, lines_in(iter(stream.read1, b""), file)))
     yield from _json_rows(file, lines, columns)
 
 
@@ -90,13 +92,13 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
 
     Args:
       file: the file. Its attribute `lines` counts lines, or entries if the file is a single value.
-      lines: the non-empty lines of the file.
+      lines: the non-empty lines of the file, without white space at their ends.
       columns: as in `read_rows`.
     """
     numbered = ((file.lines, line) for line in lines)
     first = [*islice(numbered, 2)]
     if holds_one_value([line.decode("utf-8", "replace") for _, line in first]):
-        value = _whole_value(file, chain((line for _, line in first), lines))
+        value = _whole_value(file, chain(first, numbered))
         file.unit = "entry"
         for number, entry in enumerate(_entries(value, columns), 1):
             file.lines = number
@@ -109,10 +111,12 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
         file.lines = last
 
 
-def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
-    content = bytearray()
-    for line in lines:
-        content += line + b"\n"
+def _whole_value(file: TableFile, numbered: Iterable[tuple[int, bytes]]) -> Any:
+    """Parse a file that is a single JSON value, from its non-empty lines and their numbers."""
+    content, last = bytearray(), 0
+    for number, line in numbered:
+        content += b"\n" * (number - last - 1) + line + b"\n"  # with the empty lines
+        last = number
         if len(content) > _MAX_VALUE_BYTES:
             raise ValueError(
                 f"{file.name} is one JSON value of more than {_MAX_VALUE_BYTES:,} bytes. Write "
@@ -123,8 +127,11 @@ def _whole_value(file: TableFile, lines: Iterable[bytes]) -> Any:
     try:
         return json_of_texts(bytes(content))
     except ValueError as error:
+        reason = str(error)
+        if isinstance(error, json.JSONDecodeError):  # without the number of characters before it
+            reason = f"{error.msg}: line {error.lineno:,} column {error.colno:,}"
         raise ValueError(
-            f"{file.name} is not valid JSON ({error}). It must have one object per line, or be a "
+            f"{file.name} is not valid JSON ({reason}). It must have one object per line, or be a "
             "single list. Repair it, or write it again."
         ) from error
 

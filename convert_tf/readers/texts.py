@@ -45,14 +45,20 @@ class Texts:
 
     Raises:
       OSError: if the file cannot be opened.
-      ValueError: while reading, if the file is not text or has an unsupported format, it is a table
-        without a text column, a line is not UTF-8 or too long, or an archive is damaged.
+      ValueError: if the path is a folder; while reading, if the file is not text or has an
+        unsupported format, it is a table without a text column, a line is not UTF-8 or too long, or
+        an archive is damaged.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, find: Find = names.name_of_text) -> None:
         path = os.fspath(path)
         is_standard_input = path == STANDARD_INPUT
         name = "standard input" if is_standard_input else path
+        if not is_standard_input and os.path.isdir(path):
+            raise ValueError(
+                f"{path} is a folder. Pass a file. To read all files of the folder, join them "
+                f"first: cat {path.rstrip('/')}/* > all.txt"
+            )
         self._file = TableFile(path, name, is_standard_input=is_standard_input)
         self._find = find
         self.name = name

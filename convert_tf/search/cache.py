@@ -28,6 +28,7 @@ from typing import Any
 
 import numpy as np
 
+from convert_tf.encoding.text_batches import items_in_order
 from convert_tf.ranking.protocol import are_texts
 from convert_tf.storage.arrays import FolderFormat, GrowingArray
 from convert_tf.storage.checksums import CHECKSUMS_FILE, check_files, record_checksums
@@ -102,7 +103,7 @@ class CandidateCache:
         if not (self.folder / CHECKSUMS_FILE).is_file():
             raise ValueError(
                 f"{str(folder)!r} has no {CHECKSUMS_FILE}: it is incomplete, or an earlier version "
-                f"wrote it. {FORMAT.remedy}{put_aside(folder)}"
+                f"wrote it. {put_aside(folder) or FORMAT.remedy}"
             )
         check_files(folder, FORMAT.facts_file, *(f"{name}.npy" for name in _ARRAYS))
 
@@ -150,13 +151,18 @@ class CandidateCache:
         rows = stored.astype(np.float32)
         return rows if scales is None else rows * scales[:, None]
 
+    def check_ids(self, ids: np.ndarray | Sequence[int]) -> None:
+        """Raise `ValueError` if there is no candidate with one of these ids."""
+        places = np.asarray(ids).ravel()
+        if (wrong := places[(places < 0) | (places >= self.count)]).size:
+            raise ValueError(
+                f"There is no candidate {wrong[0]}: the cache has candidates 0 to {self.count - 1}."
+            )
+
     def text(self, candidate_id: int) -> str:
         """Return the text of a candidate."""
-        if not 0 <= candidate_id < self.count:
-            raise ValueError(
-                f"There is no candidate {candidate_id}: the cache has candidates 0 to "
-                f"{self.count - 1}."
-            )
+        if not 0 <= candidate_id < self.count:  # faster than an array of one id
+            self.check_ids([candidate_id])
         start, stop = self._offsets[candidate_id : candidate_id + 2]
         return self._texts[start:stop].tobytes().decode("utf-8")
 
@@ -193,7 +199,8 @@ def write_cache(
       The opened cache.
 
     Raises:
-      ValueError: if there is no candidate; if `dtype` is unknown; if a vector is missing, NaN,
+      ValueError: if there is no candidate; if `texts` is not a list, an iterator or a column of
+        strings; if `dtype` is unknown; if a vector is missing, NaN,
         infinite or too large for `dtype`; or if the folder contains other files.
 
     Example:
@@ -204,8 +211,19 @@ def write_cache(
     if dtype not in DTYPES:
         raise ValueError(f"dtype must be one of {', '.join(DTYPES)}. Received: {dtype!r}.")
 
+    items = items_in_order(texts, what="texts")
+
+    def strings() -> Iterator[str]:
+        for position, text in enumerate(items):
+            if not isinstance(text, str):
+                raise ValueError(
+                    f"texts must be strings. Received: {text!r} at position {position}. Remove or "
+                    "replace it."
+                )
+            yield whole_characters(text)
+
     def rows() -> Iterator[_Rows]:
-        iterator, dim = map(whole_characters, texts), 0
+        iterator, dim = strings(), 0
         while batch := list(islice(iterator, batch_size)):
             stored, scales = _encoded(encode, batch, dtype, dim)
             dim = stored.shape[1]
@@ -363,7 +381,7 @@ def _write(place: Path, rows: Iterator[_Rows], dtype: str, **facts_of_encoder: s
                 digest.update(b"%d:%b" % (len(text), text))
             progress.add(len(batch))
     if not dim:
-        raise ValueError("There are no candidates: all texts are empty. Pass another --input.")
+        raise ValueError("There are no candidates: all texts are empty. Pass other texts.")
     facts = {
         "count": arrays["offsets"].size - 1,
         "dim": dim,
@@ -402,9 +420,10 @@ def stored_vectors(vectors: np.ndarray, dtype: str) -> tuple[np.ndarray, np.ndar
             values = vectors.astype(dtype)
         if np.isfinite(values).all():
             return values, None
+    alternative = "" if dtype == "float32" else ", or --dtype=float32"
     raise ValueError(
-        f"Some vectors are NaN, infinite or too large for {dtype}. Use another checkpoint, or "
-        "--dtype=float32."
+        f"Some vectors are NaN, infinite or too large for {dtype}. Use another checkpoint"
+        f"{alternative}."
     )
 
 

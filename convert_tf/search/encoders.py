@@ -90,7 +90,8 @@ def _ranker_encoder(folder: str, weights: str) -> CandidateEncoder:
         raise ValueError(
             f"{folder!r} is a cross-encoder, which reads candidates with the context and cannot "
             "encode them alone. Build the cache with a dual encoder, or with a ranker that has a "
-            "bi or poly head, and pass the cross-encoder as --rerank_checkpoint."
+            "bi or poly head, and pass the cross-encoder as --rerank_checkpoint, without "
+            "--rerank_cache."
         )
     head = ranker.model.head
     factor = np.float32(head.scale * np.exp(np.asarray(head.log_scale)))

@@ -120,7 +120,12 @@ class CandidateIndex:
         """Return the scores of the candidates with these ids: int64 `[B, n]` → float32 `[B, n]`.
 
         The contexts are as in `search`.
+
+        Raises:
+          ValueError: if there is no candidate with one of these ids, or a context is neither a text
+            nor a sequence of turns.
         """
+        self.cache.check_ids(ids)
         vectors = (v for block in self._blocks(checked_contexts(contexts)) for v in block)
         scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)

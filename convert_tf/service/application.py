@@ -19,7 +19,7 @@ from pydantic import BaseModel, Field, StrictBool, StrictStr, field_validator, m
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.intents.loading import load_classifier
-from convert_tf.intents.predictor import Answer, answer_texts
+from convert_tf.intents.predictor import MAX_EXPLAINED_WORDS, Answer, answer_texts
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
@@ -115,7 +115,7 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       path: folder from `convert-tf intent train`, or `.onnx` file from `convert-tf intent export`.
       module: path of the encoder that is served.
       encoder: the encoder at this path. If the classifier was trained with it, the classifier uses
-        this encoder instead of loading it again.
+        this encoder instead of loading it again, even if it is not at the recorded path.
       max_texts: number of encodings to keep. This should be the number of texts per batch, because
         the encodings are read twice: for the intent, and then for the confidence.
 
@@ -126,8 +126,15 @@ def served_classifier(path: str, *, module: str, encoder: SentenceEncoder, max_t
       ValueError: if there is no such classifier, or the encoder it was trained with has changed.
     """
     from convert_tf.intents.encodings import IntentEncodings
+    from convert_tf.intents.folder import MissingEncoderError
 
-    classifier = load_classifier(path, max_texts=max_texts)
+    try:
+        classifier = load_classifier(path, max_texts=max_texts)
+    except MissingEncoderError as error:
+        try:
+            classifier = load_classifier(path, encoder=module, max_texts=max_texts)
+        except ValueError:
+            raise error from None  # another encoder is served
     if not hasattr(classifier, "set_params"):  # this is an .onnx file, which contains its encoder
         return classifier
     paths = classifier.encoder if isinstance(classifier.encoder, list) else [classifier.encoder]
@@ -307,7 +314,7 @@ class _Service:
                 )
             # To explain a text, the service encodes it once without each of its words, up to the
             # limit in `Predictor.explain`.
-            words = sum(len(text.split()) for text in request.texts)
+            words = sum(min(len(text.split()), MAX_EXPLAINED_WORDS) for text in request.texts)
             _check_limit(words, _MAX_EXPLAINED_WORDS, "words to explain", "Split the request.")
             given = []
             for text in request.texts:  # one by one, so that other requests are answered in between

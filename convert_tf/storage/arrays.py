@@ -172,9 +172,8 @@ class FolderFormat:
         try:
             facts = parsed_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise ValueError(
-                f"Cannot read {path} of the {self.what}: {error}. {self.remedy}{put_aside(folder)}"
-            ) from error
+            remedy = put_aside(folder) or self.remedy
+            raise ValueError(f"Cannot read {path} of the {self.what}: {error}. {remedy}") from error
         version = facts.get("version") if isinstance(facts, dict) else None
         if version != self.version:
             raise ValueError(

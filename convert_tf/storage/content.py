@@ -45,7 +45,7 @@ _BINARY: tuple[tuple[bytes, str, str], ...] = (
     (rb"%PDF-\d", "a PDF", _AS_TEXT),
     (rb"\{\\rtf", "a rich text file (RTF)", _AS_TEXT),
     (rb".{3}\x00{5}.{4}\n.{1,3}\n.{1,3}\n.[a-z]", "a TFRecord file",
-     "Pass the folder that it is in, as a data folder."),
+     "Only commands with --data read records; pass them the folder."),
     (rb"\x04\x22\x4d\x18", "compressed with lz4", "Decompress it (lz4 -d) and pass the result."),
     (rb"version https://git-lfs\.github", "a Git LFS pointer, not the file itself",
      "Fetch the file with git lfs pull."),

@@ -221,17 +221,22 @@ def _removed_if_empty(folder: str) -> Iterator[None]:
 
 
 def put_aside(output: str | os.PathLike[str]) -> str:
-    """Return a sentence that says where a killed run left the previous files; `""` if nowhere.
+    """Return where a killed run left the previous files, and how to restore them.
 
     Args:
       output: a folder in which a file is missing.
+
+    Returns:
+      Sentences for an error message. They replace other advice, because building the folder again
+      would delete the previous files. `""` if no run was killed.
     """
     parent, name = os.path.split(os.path.realpath(output))
     for work in (os.path.join(parent, f".{name}.new"), os.path.join(parent, name, ".new")):
         if os.path.exists(os.path.join(work, _JOURNAL)):
             return (
-                f" A killed run left the previous contents in {os.path.join(work, _REPLACED)!r}. "
-                "Run the same command again to restore them."
+                f"A killed run left the previous contents in {os.path.join(work, _REPLACED)!r}. "
+                f"Run the command that wrote {os.fspath(output)!r} again, with the same --output: "
+                "it first restores them."
             )
     return ""
 

@@ -66,7 +66,7 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
     if [ ! -d "$work/site" ]; then
         rm -rf "$work/site.partial"
         mkdir "$work/site.partial"
-        for wheel in "$work"/wheels_*/*.whl; do
+        for wheel in "$work"/wheels*/*.whl; do
             [ ! -f "$wheel" ] || python3 -m pip install --quiet --no-index --no-deps \
                 --target "$work/site.partial" "$wheel"
         done
@@ -75,6 +75,10 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
     export PYTHONPATH="$PYTHONPATH:$work/site" KERAS_BACKEND=jax
     export JAX_COMPILATION_CACHE_DIR="$work/compiled"
     TEACHERS=
+    [ -f "$work/teachers/order" ] || {
+        echo "gpu.sh: $work/teachers/order is missing. Run gpu.sh pack again, with the teachers." >&2
+        exit 1
+    }
     while IFS= read -r teacher; do
         TEACHERS=${TEACHERS:+$TEACHERS,}$work/teachers/$teacher
     done <"$work/teachers/order"

@@ -22,11 +22,11 @@ vocab=hub_modules/$encoder/assets/vocab.txt
     --data "$work/first" --vocab "$vocab" --output "$work/first_ids"
 $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000
 texts=$work/few_text_ids_12000
-[ -d "$work/own_vectors" ] ||
-    python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors"
+[ -d "$work/own_vectors_12000" ] ||
+    python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors_12000"
 python3 -m convert_tf train --flagfile=$recipes/opposites_encoder.flags --data "$work/first_ids" \
     --init_from "hub_modules/$encoder" --utterances "$texts" \
-    --utterance_teacher "$work/own_vectors" --triplets "$work/triplet_ids_12000" \
+    --utterance_teacher "$work/own_vectors_12000" --triplets "$work/triplet_ids_12000" \
     --output "$work/runs/opposites" "$@"
 [ -d "$work/runs/opposites_mean" ] || python3 $recipes/mean.py "$work/runs/opposites" \
     "hub_modules/$encoder" 0.3 "$work/runs/opposites_mean"

@@ -17,6 +17,7 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import HeadConfig, RankerConfig
 from convert_tf.data import negatives, teacher_vectors, token_arrays
 from convert_tf.data.shards import shard_name
+from convert_tf.encoding.sentence_encoder import open_backend
 from convert_tf.intents.folder import MODEL_FILE
 from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
@@ -115,6 +116,10 @@ def test_what_a_killed_run_put_aside_is_named(tmp_path):
     (tmp_path / ".run.new").mkdir()
     (tmp_path / ".run.new" / "moves.json").write_text("[]")
     with pytest.raises(
-        CheckpointError, match=r"killed run left the previous contents in '.*\.run\.new/replaced'"
+        CheckpointError,
+        match=r"run' does not exist\. A killed run left .* in '.*\.run\.new/replaced'\. Run the "
+        r"command that wrote '.*run' again, with the same --output: it first restores them\.$",
     ):
         kind_of(tmp_path / "run", Kind.DUAL_ENCODER)
+    with pytest.raises(ValueError, match=r"one of [\w, ]+\. A killed run left"):
+        open_backend(str(tmp_path / "run"))

@@ -200,6 +200,7 @@ def test_names_of_intents_that_cannot_be_meant(four_intents):
         ("--rename=hours=opening=times", "has no intent 'hours=opening'"),
         ("--rename=hours", "hours lacks a new name"),
         ("--rename=hours=", "hours lacks a new name"),
+        ("--rename=a=b", r"--rename a=b lacks a new name\. Pass --rename a=b=NEW"),
         ("--rename=hours=a,gift", "gift lacks a new name"),
         ("--rename=hours=a,hours=b", "two new names for hours: a and b"),
         ("--remove=hours,nothing", r"no intent nothing\."),
@@ -349,6 +350,37 @@ def test_flags_replace_the_options_of_a_model_that_they_exclude(files):
         options_after("--out_of_scope=none", "--threshold=0.3")
     with pytest.raises(SystemExit, match="--backend has no effect with the encoder of --model"):
         options_after("--backend=tensorflow")
+    levels = ("--out_of_scope=confidence", "--upper_levels")
+    train(files, *quick, *levels)
+    for rule in ("none", "distance", "both"):
+        assert options_after(f"--out_of_scope={rule}").upper_levels is False
+    assert options_after("--out_of_scope=none", "--min_margin=0.1").upper_levels is True
+    with pytest.raises(SystemExit, match="upper_levels needs a rule that rejects"):
+        options_after("--out_of_scope=none", "--upper_levels")
+    train(files, *quick, *levels, "--min_margin=0.1")
+    assert options_after("--out_of_scope=distance").upper_levels is True
+
+
+def test_values_that_are_given_are_not_tuned(files):
+    quick = ("--lexical=none", "--kind=sentence", "--names=none")
+    with pytest.raises(SystemExit, match=r"--tune has no effect with --logistic_c\. Remove it"):
+        train(files, "--tune", "--logistic_c=3", *quick)
+    (name, value), *others = {name: tried[0] for name, tried in GRIDS["network"].items()}.items()
+    train(files, "--head=network", "--tune", f"--{name}={value}", *quick)
+    model = IntentClassifier.load(files / "model", encoder=str(files / "module"))
+    assert model.grid.keys() == model.best_params_.keys() == {other for other, _ in others}
+    assert getattr(model, name) == value
+
+
+def test_labels_that_are_numbers_are_extended_in_python(files):
+    classifier = IntentClassifier(str(files / "module"), names=None, lexical=None, kind="sentence")
+    classifier.fit(TEXTS, [LABELS.index(label) for label in LABELS]).save(files / "numbers")
+    again = ("train", f"--model={files / 'numbers'}", f"--output={files / 'm'}")
+    for flag in (f"--data={files / 'train.csv'}", "--rename=0=greet"):
+        with pytest.raises(SystemExit, match=r"numbers are numbers, such as \d, .* in Python"):
+            call(*again, flag)
+    call(*again, "--remove=0")
+    assert 0 not in IntentClassifier.load(files / "m").classes_
 
 
 def test_one_process_trains_a_model(files, tmp_path):
@@ -389,6 +421,20 @@ def test_an_evaluation_is_a_check_for_ci(two_models, capsys):
         evaluate(files, "bad", "--at_least=accuracy=0.9")
     with pytest.raises(SystemExit, match=r"no measure 'recall'.*--help lists the flags"):
         evaluate(files, "bad", "--at_least=recall=0.9")
+
+
+def test_the_encoder_of_an_earlier_classifier_may_be_moved(two_models, capsys):
+    files = two_models
+    (files / "module").rename(files / "new_module")
+    encoder, against = f"--encoder={files / 'new_module'}", f"--against={files / 'good'}"
+    evaluate(files, "good", encoder, against)
+    assert "0 correct answers gained, 0 lost" in capsys.readouterr().out
+    other = f"--encoder={files / 'other_'}"
+    call("train", other, f"--data={files / 'train.csv'}", f"--output={files / 'other'}")
+    message = r"encoder of '\S+good' is '\S+/module', which does not exist\. Move it back, or pass"
+    for arguments in ([], [other]):
+        with pytest.raises(SystemExit, match=rf"{message}.* evaluation\.json of '\S+good'"):
+            evaluate(files, "other", against, *arguments)
 
 
 def test_an_evaluation_of_other_texts_is_refused(two_models):

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -123,6 +124,19 @@ def test_the_defaults_are_the_papers():
     assert (train.learning_rate, train.final_learning_rate) == (1.0, 0.001)
     assert (train.scale_start, train.scale_end, train.scale_anneal_steps) == (1.0, 0.0, 10_000)
     assert (train.label_smoothing, train.l2) == (0.2, 1e-5)
+
+
+def test_numbers_of_numpy_and_paths_are_stored():
+    sizes = (np.int64(47), np.int64(11))
+    model = ModelConfig(max_tokens=np.int64(60), position_table_sizes=sizes)
+    assert model == ModelConfig(max_tokens=60)
+    assert ModelConfig.from_json(model.to_json()) == model
+    training = EncoderTraining(data=Path("d") / "e", steps=np.int32(7))
+    assert (training.data, type(training.steps)) == (str(Path("d") / "e"), int)
+    assert EncoderTraining.from_json(training.to_json()) == training
+    for value in (60.0, np.array([60, 61]), "60"):
+        with pytest.raises(ValueError, match=r"max_tokens must be a whole number\. Received: "):
+            ModelConfig(max_tokens=value)
 
 
 def test_presets():

@@ -76,6 +76,9 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
     assert texts("texts [1].jsonl") == ["mine"]
     assert texts("texts [12].jsonl") == ["other"]
     assert texts("texts [1].jsonl", "**/*.jsonl") == ["mine", "deep", "other"]
+    assert texts("**") == ["deep", "other", "mine"]
+    with pytest.raises(ValueError, match=r"No file matches .*missing\.jsonl"):
+        texts("texts [1].jsonl", "missing.jsonl")
 
 
 def test_a_label_is_the_first_column_of_a_label_that_is_a_text(tmp_path):

@@ -56,7 +56,7 @@ NUMBERS = [
      NAME_OF_NUMBER[round(1 / cross_validation._REJECTED_SHARE)]),
     ("docs/intents.md", "the weight is {:.0f} if there are fewer than {} intents",
      (decision.COSINE_WEIGHT, NAME_OF_NUMBER[cross_validation._ENOUGH_INTENTS])),
-    ("docs/intents.md", "are explained: at most {}", predictor._MAX_EXPLAINED_WORDS),
+    ("docs/intents.md", "are explained: at most {}", predictor.MAX_EXPLAINED_WORDS),
     ("docs/intents.md", "more than {:,} characters", predictor._MAX_EXPLAINED_CHARACTERS),
     ("docs/intents.md", "with a probability below {} (`--min_confidence`)",
      messages.MIN_CONFIDENCE),

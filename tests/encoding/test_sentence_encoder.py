@@ -327,6 +327,28 @@ def test_rank():
         SentenceEncoder(Words()).rank(("cat", "dog"), ["a"])
 
 
+class Table(Column):
+    """The used part of a table. As a list, it gives its header."""
+
+    def __iter__(self):
+        return iter(["text"])
+
+
+def test_rank_needs_an_order():
+    encoder = SentenceEncoder(Words())
+    column = np.array(["dog", "cat"], object)
+    assert encoder.rank(column[1:], column)[0][0] == ("cat", 1.0)
+    for texts in ({"cat", "dog"}, {"text": ["cat"]}, {"text": ["cat"]}.keys()):
+        with pytest.raises(ValueError, match="responses must be a list"):
+            encoder.rank("cat", texts)
+        with pytest.raises(ValueError, match="Contexts must be a list"):
+            encoder.rank(texts, ["cat"])
+    with pytest.raises(ValueError, match=r"responses must be one column\. .* shape \(2, 1\)"):
+        encoder.rank("cat", Table([["cat"], ["dog"]]))
+    with pytest.raises(ValueError, match=r"Contexts must be one column\. .* shape \(2, 1\)"):
+        encoder.rank(Table([["cat"], ["dog"]]), ["cat"])
+
+
 def test_progress(capsys, monkeypatch):
     monkeypatch.setattr("convert_tf.storage.progress._SECONDS_IN_LOG", 0.0)
     encoder = SentenceEncoder(Stub())

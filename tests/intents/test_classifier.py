@@ -12,7 +12,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from support.documents import README, blocks
-from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, WordEncoder, give_words
+from support.intent_examples import DIM, LABELS, OUTSIDE, TEXTS, Series, WordEncoder, give_words
 from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import IntentClassifier, SentenceEncoder
@@ -232,6 +232,11 @@ def test_descriptions_are_enough_and_examples_refine_them(encoder):
     assert refined.classes_.tolist() == ["greet", "order", "reset"]
     assert not refined.names_
     assert refined.predict(["good morning to you"]).tolist() == ["greet"]
+    grid = {"logistic_c": (1.0, 10.0)}
+    with pytest.raises(ValueError, match=r"pass validation="):
+        begin(head="logistic", grid=grid)
+    tuned = begin(head="logistic", grid=grid, validation=(QUERIES, ANSWERS))
+    assert tuned.best_params_.keys() == {"logistic_c"}
 
 
 class ThreeKinds:
@@ -459,6 +464,63 @@ def test_tables_of_one_column_are_read(encoder):
     for one in ("where is it", None):
         with pytest.raises(ValueError, match="texts must be a list, an array"):
             classifier.encode(one)
+
+
+def test_columns_in_another_order_are_read_by_position(encoder):
+    classifier = make(encoder, "logistic").fit(Series(TEXTS), Series(LABELS))
+    answers = answer_texts(classifier, Series(QUERIES))
+    assert [answer.text for answer in answers] == QUERIES
+    assert [answer.intent for answer in answers] == ANSWERS
+    wrong = ["order", *LABELS[1:]]
+    report = evaluate_classifier(classifier, LabelledTexts(Series(TEXTS), Series(wrong)))
+    assert report == evaluate_classifier(classifier, LabelledTexts(TEXTS, wrong))
+    assert report["confusions"][0]["texts"] == TEXTS[:1]
+    with pytest.raises(ValueError, match=r"12 texts and 11 labels\. Pass one"):
+        evaluate_classifier(classifier, LabelledTexts(TEXTS, LABELS[1:]))
+    with pytest.raises(ValueError, match=r"Text 1 is not a string\. Received: None"):
+        answer_texts(classifier, ["hello", None])
+    with pytest.raises(ValueError, match=r"texts must be a list, .* Received: 'hi'"):
+        answer_texts(classifier, "hi")
+    with pytest.raises(ValueError, match="There is no text to score"):
+        classifier.score([], [])
+
+
+REFUSED = [
+    ({}, {"validation": (["hello"], ["another"])}, "no training examples of 'another'"),
+    ({"head": "network", "learning_rate": 1e30}, {}, "diverged"),
+]
+
+
+@pytest.mark.parametrize(("options", "data", "message"), REFUSED, ids=["validation", "diverged"])
+def test_a_refused_fit_changes_nothing(encoder, options, data, message, tmp_path):
+    classifier = make(encoder, "logistic", kind="sentence", lexical=None).fit(TEXTS, LABELS)
+    before = dict(vars(classifier))
+    classifier.set_params(**options)
+    with pytest.raises(ValueError, match=message):
+        classifier.fit(TEXTS, LABELS[::-1], **data)
+    assert {**vars(classifier), **{name: before[name] for name in options}} == before
+    assert classifier.predict(QUERIES).tolist() == ANSWERS
+    classifier.save(tmp_path / "model")
+    again = IntentClassifier.load(tmp_path / "model", encoder=encoder)
+    assert again.predict(QUERIES).tolist() == ANSWERS
+
+
+def test_texts_of_a_refused_fit_stay_encoded(encoder):
+    classifier = make(encoder, "logistic")
+    with pytest.raises(ValueError, match="no training examples of 'another'"):
+        classifier.fit(TEXTS, LABELS, validation=(["hello"], ["another"]))
+    with pytest.raises(NotFittedError):
+        classifier.predict(QUERIES)
+    classifier.fit(TEXTS, LABELS)
+    assert len(encoder.texts) == len(set(encoder.texts)), "Each text is encoded once."
+
+
+def test_a_fitted_head_reads_the_encodings_it_was_trained_on():
+    classifier = make(ThreeKinds("sentence"), "logistic", kind="sentence").fit(TEXTS, LABELS)
+    before = classifier.predict_proba(QUERIES)
+    classifier.set_params(kind="reduced")
+    np.testing.assert_array_equal(classifier.predict_proba(QUERIES), before)
+    assert classifier.fit(TEXTS, LABELS).kind_ == "reduced"
 
 
 def test_a_grid_is_decided_on_validation_data(encoder):

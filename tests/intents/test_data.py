@@ -6,6 +6,7 @@ import io
 import json
 import lzma
 from collections import Counter
+from enum import Enum, IntEnum
 
 import numpy as np
 import pytest
@@ -106,7 +107,12 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.json", b'{"a": 1, "b": 2}', "the keys 'a', 'b' in line 1"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a", ', "line 2, is not valid JSON"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}', "line 2 without label"),
-        ("a.jsonl", b'{"text": "a", "label": ["b"]}', r"1, has \['b'\] as its label.*separator"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": ["b"]}',
+            r"1, has \['b'\] as its label.* join them with .*--label_separator of intent train\)",
+        ),
+        ("a.jsonl", b'{"text": "a", "label": true}', r"label, .*string\. Write the label as a str"),
         ("a.jsonl", b'{"text": 3, "label": "b"}', "line 1, has 3 as its text"),
         ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99, mtime=0)[:-20], "truncated gz archive"),
     ],
@@ -143,6 +149,24 @@ def test_each_text_has_one_label(several):
         with pytest.raises(ValueError, match=f"Text {index} has several labels: .* Use Multi"):
             examples.checked_labels(labels)
     assert examples.checked_labels([np.array("a"), "b"]).tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "label", [b"a", np.bytes_(b"a"), np.array(b"a"), Enum("Intent", "A").A, 2**63, np.uint64(2**63)]
+)
+def test_labels_that_cannot_be_stored_are_refused(label):
+    """NumPy would round large integers to floats, and JSON has no bytes."""
+    for labels in ([label, label], ["oos", label], [1, label]):
+        with pytest.raises(ValueError, match=r"Labels must be strings, or integers .* Received: "):
+            examples.checked_labels(labels)
+
+
+def test_strings_numbers_and_booleans_are_labels():
+    large = [-(2**63), 2**63 - 1]
+    assert examples.checked_labels(large).tolist() == large
+    members = [IntEnum("Number", "ONE").ONE, Enum("Name", {"A": "a"}, type=str).A]
+    for labels in (members[:1], members[1:], [True, np.bool_(False)], [1.0], [np.int8(3)]):
+        assert examples.checked_labels(labels).tolist() == labels
 
 
 def test_what_training_should_know_is_said():

@@ -51,8 +51,30 @@ def test_another_encoder_is_refused(folders, tmp_path):
         load(encoder=["x", "y"])
     copy = copied(folders / "model", tmp_path)
     changed_description(encoders=lambda x: [{**x[0], "path": str(tmp_path / "gone")}])(copy)
-    with pytest.raises(ValueError, match=r"gone', which does not exist.*--encoder"):
+    with pytest.raises(
+        ValueError, match=r"encoder of '\S+' is '\S+gone', which does not exist.*its.*--encoder"
+    ):
         IntentClassifier.load(copy)
+
+
+def test_advice_about_encoders_can_be_followed(tmp_path):
+    one, two = (IntentClassifier(encoder, **QUICK).fit(TEXTS, LABELS)
+                for encoder in (WordEncoder(), [WordEncoder(), WordEncoder(seed=1)]))  # fmt: skip
+    one.save(tmp_path / "my model")
+    with pytest.raises(ValueError, match=r"intent train --model '/.*/my model' --encoder NEW"):
+        IntentClassifier.load(tmp_path / "my model", encoder=["a", "b"])
+    one.save(tmp_path / "forgotten", keep_examples=False)
+    several = MultiIntentClassifier(WordEncoder(), lexical=None).fit(TEXTS, [[x] for x in LABELS])
+    several.save(tmp_path / "several")
+    for kind, name in ((IntentClassifier, "forgotten"), (MultiIntentClassifier, "several")):
+        with pytest.raises(ValueError, match=r"trained with, or train again on all examples\.$"):
+            kind.load(tmp_path / name, encoder=["a", "b"])
+    two.save(tmp_path / "two")
+    gone = [{"path": f"/gone/{name}", "fingerprint": ""} for name in "ab"]
+    changed_description(encoders=lambda _: gone)(tmp_path / "two")
+    (tmp_path / "two" / "sha256.json").unlink()
+    with pytest.raises(ValueError, match=r"all 2 encoders .*in this order: '/gone/a', '/gone/b'"):
+        IntentClassifier.load(tmp_path / "two")
 
 
 def test_a_function_is_given_again(tmp_path):
@@ -67,6 +89,13 @@ def test_a_function_is_given_again(tmp_path):
     again = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
     assert again.predict(TEXTS).tolist() == classifier.predict(TEXTS).tolist()
     assert again.get_params()["hidden_dim"] == 8
+
+
+def test_bytes_are_not_saved_as_lists(tmp_path):
+    classifier = IntentClassifier(WordEncoder(), out_of_scope_label=b"oos", **QUICK)
+    with pytest.raises(ValueError, match=r"Bytes cannot be saved\. Received: b'oos'"):
+        classifier.fit(TEXTS, LABELS).save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_options_may_be_numbers_of_numpy(tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from support.intent_examples import LABELS, TEXTS, WordEncoder
+from support.intent_examples import LABELS, TEXTS, Series, WordEncoder
 
 from convert_tf.intents.data import LabelledTexts
 from convert_tf.intents.encodings import IntentEncodings
@@ -58,6 +58,15 @@ def test_a_wrong_label_is_the_first_suspect(encodings):
     assert TEXTS[place] in report["overlaps"][0]["texts"]
     worst = report["intents"][0]
     assert (worst["intent"], worst["examples"]) == ("greet", 5) and worst["own"] < 1
+
+
+def test_columns_in_another_order_are_read_by_position(encodings):
+    texts, labels = [*TEXTS, "where IS my order"], [*LABELS, "greet"]
+    report = inspect_examples(encodings, LabelledTexts(Series(texts), Series(labels)))
+    assert report == inspect_examples(encodings, LabelledTexts(texts, labels))
+    assert report["suspects"][0]["text"] == texts[-1]
+    with pytest.raises(ValueError, match=r"13 texts and 12 labels\. Pass one"):
+        inspect_examples(encodings, LabelledTexts(texts, LABELS))
 
 
 def test_duplicates_across_intents_are_found(encodings):

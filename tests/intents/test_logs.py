@@ -9,7 +9,7 @@ import pytest
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.stats import chi2_contingency
 from support.commands import call_command
-from support.intent_examples import EXAMPLES, LABELS, TEXTS, WordEncoder
+from support.intent_examples import EXAMPLES, LABELS, TEXTS, Series, WordEncoder
 
 from convert_tf import IntentClassifier, MultiIntentClassifier, discover_intents
 from convert_tf.cli.intent.discover import _earlier_groups
@@ -150,6 +150,30 @@ def test_texts_without_an_intent_are_unsure():
 )
 def test_masks(text, wanted):
     assert [*messages.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
+
+
+def test_any_iterable_of_messages_is_counted():
+    counts = {"hi": 2, "bye": 1}
+    log = ["hi", "bye", "hi"]
+    for texts in (log, iter(log), Series(log), np.array(log)[:, None]):
+        assert messages.counted_messages(texts) == counts
+    assert messages.counted_messages({"hi", "bye"}) == {"hi": 1, "bye": 1}
+
+
+@pytest.mark.parametrize(
+    ("log", "message"),
+    [
+        ("log.txt", r"messages must be a list.*Received: 'log.txt'"),
+        (b"log.txt", "messages must be a list"),
+        ({"text": ["hi"]}, "messages must be a list"),
+        (np.array([["hi", "greet"]]), r"messages must be one column\. Received: .*\(1, 2\)"),
+        (["hi", None], r"Text 1 is not a string\. Received: None"),
+        (["hi", float("nan")], r"Text 1 is not a string\. Received: nan"),
+    ],
+)
+def test_what_is_no_list_of_messages(log, message):
+    with pytest.raises(ValueError, match=message):
+        messages.counted_messages(log)
 
 
 def test_messages_that_are_read_as_nothing_are_left_out():
@@ -406,8 +430,9 @@ def test_masked_messages_are_compared_with_masked_examples():
     assert found["far"] == 0 and found["drift"]["farther"] == 0
     plain = week(fitted, numbered([77, 78]))
     assert (found["mask"], plain["mask"]) == (True, False)
-    del plain["mask"]  # as in a report from an earlier version
     week(fitted, texts, since=plain)
+    with pytest.raises(ValueError, match=r"earlier version made this report, without mask\. Make"):
+        week(fitted, texts, since={name: plain[name] for name in plain if name != "mask"})
     for earlier, mask in ((plain, True), (found, False)):
         with pytest.raises(ValueError, match=r"with mask=.* omit --since"):
             week(fitted, texts, since=earlier, mask=mask)
@@ -485,7 +510,8 @@ def test_an_earlier_report_that_was_edited(classifier, edit, message):
 
 
 def test_shares_are_compared_as_by_chi_squared(classifier):
-    first = {"messages": 100, "intents": {"order": 50}, "groups": []}
+    options = {"mask": False, "min_confidence": 0.0, "min_size": 2}
+    first = {"messages": 100, "intents": {"order": 50}, "groups": [], **options}
     found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
     (row,) = (row for row in found["changes"] if row["name"] == "order")
     rows = len(found["intents"]) + len(found["groups"])

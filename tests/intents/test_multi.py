@@ -178,6 +178,16 @@ def test_labels_that_are_none_are_refused(texts, labels, options, message):
         MultiIntentClassifier(WordEncoder(), **options).fit([*texts], labels)
 
 
+def test_a_refused_fit_changes_nothing(classifier):
+    before, answers = dict(vars(classifier)), classifier.predict(TEXTS).tolist()
+    with pytest.raises(ValueError, match=r"at least two intents\. Received: only 'new'"):
+        classifier.fit(TEXTS, [["new"]] * len(TEXTS))
+    assert vars(classifier) == before
+    assert classifier.predict(TEXTS).tolist() == answers
+
+
 def test_labels_of_files_are_split():
     assert split_labels(["a+b", "", " c "], "+") == [("a", "b"), (), ("c",)]
     assert split_labels(["a b"], " ") == [("a", "b")]
+    with pytest.raises(ValueError, match=r"between two labels\. Received: ''\. Pass '\+' or"):
+        split_labels(["a+b"], "")

@@ -10,6 +10,7 @@ from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.config.ranker import HeadConfig
 from convert_tf.export.hub.writing import export_module
+from convert_tf.ranking.protocol import checked_contexts
 from convert_tf.ranking.ranker import EncoderRanker, open_ranker
 
 CANDIDATES = ["fine thanks", "the cat sat on the mat", "", "fine thanks", "yes no maybe"]
@@ -95,6 +96,30 @@ def test_texts_of_tables_and_half_an_emoji(folders, form):
     assert half[0, 0] == pytest.approx(half[0, 1], abs=1e-4)
     (own,) = ranker.candidate_scores(["hello"], [["nice one \ud83d", "fine"]])
     assert np.isfinite(own).all()
+
+
+class Table:
+    """The used part of a table. As a list, it gives its header."""
+
+    def __init__(self, rows):
+        self.rows = rows
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.rows, object)
+
+    def __iter__(self):
+        return iter(["context", "earlier"])
+
+
+def test_contexts_are_in_an_order():
+    turns = [("how are you", "fine"), ("hello", "hi")]
+    assert checked_contexts(np.array(turns)) == turns
+    assert checked_contexts(Table(["hello", "hi"])) == [("hello",), ("hi",)]  # a single column
+    for contexts in ({"context": ["hello"]}, {"hello", "hi"}):
+        with pytest.raises(ValueError, match="Contexts must be a list"):
+            checked_contexts(contexts)
+    with pytest.raises(ValueError, match=r"Contexts must be one column\. .* shape \(2, 2\)"):
+        checked_contexts(Table(turns))
 
 
 def test_what_is_no_ranker(tiny_modules, tmp_path):

@@ -86,10 +86,15 @@ def test_a_parquet_file_that_is_damaged_is_named(tmp_path):
         ("a.csv", b"frage;antwort\nhi;a\n", "no columns for texts and labels.*';': 'frage', 'ant"),
         ("a.jsonl", b'{"text": "a"}\n{"text": \n', r"line 2, is not valid JSON \(Expecting"),
         ("a.jsonl", b'{"text": "a"}\n"\xe4"\n', r"line 2, is not UTF-8 \(byte 2 .* 0xE4\)"),
+        ("a.jsonl", b'{"text": "a"}\n\n   "\xe4"\n', r"line 3, is not UTF-8 \(byte 5 .* 0xE4\)"),
+        ("a.jsonl", b'{"text": "a"}\n\n   {"text": "b" "c"}\n',
+         r"line 3, is not valid JSON \(Expecting ',' delimiter: column 17\)\. "),
         ("a.json", b'[{"text": "a"},\n {"text"}]', "a.json is not valid JSON"),
+        ("a.json", b'\n[\r\n\n  {"text": "a"},\n \n  {"text": "b" "c"}\n]\n',
+         r"a\.json is not valid JSON \(Expecting ',' delimiter: line 6 column 16\)\. "),
         ("a.csv", gzip.compress(b"text,label\nhi,a\n" * 99, mtime=0)[:-20], "truncated gz"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_row_is_said_once(tmp_path, name, content, message):
     """A bad row raises an error; in a corpus it is counted, unless the whole file is bad."""
     (tmp_path / name).write_bytes(content)

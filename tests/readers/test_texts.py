@@ -1,6 +1,7 @@
 """Reading texts: lines of text files, and a column of tables."""
 
 import io
+import re
 
 import pytest
 from support.table_files import write_parquet
@@ -82,6 +83,13 @@ def test_a_table_without_texts_is_refused(tmp_path, name, content, message):
     (tmp_path / name).write_bytes(content)
     with pytest.raises(ValueError, match=rf"{name}.*{message}"):
         list(Texts(tmp_path / name))
+
+
+def test_a_folder_is_refused_before_its_files_are_read(tmp_path):
+    (tmp_path / "a.txt").write_text("hi\n")
+    advice = f"join them first: cat {tmp_path}/* > all.txt"
+    with pytest.raises(ValueError, match=rf"^{tmp_path}/ is a folder\. .*{re.escape(advice)}$"):
+        Texts(f"{tmp_path}/")
 
 
 @pytest.mark.parametrize(

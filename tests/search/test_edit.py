@@ -219,7 +219,7 @@ def test_an_edit_finishes_where_one_was_killed_between_two_files(tmp_path, kill_
     )
     done = subprocess.run([sys.executable, "-c", code, folder], env=own_environment())
     assert done.returncode == -signal.SIGKILL
-    with pytest.raises(ValueError, match="Run the same command again"):
+    with pytest.raises(ValueError, match="it first restores them"):
         CandidateCache(folder)
     assert [*edit(folder, add=["new"])[0].texts()] == [*TEXTS, "new"]
 

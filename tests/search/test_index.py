@@ -219,9 +219,14 @@ def test_batches_texts_and_facts(tmp_path):
 @pytest.mark.parametrize(
     ("texts", "options", "message"),
     [
-        ([], {}, "There are no candidates"),
-        (["nan"], {}, "too large for float32"),
-        (["nan"], {"dtype": "int8"}, "too large for int8"),
+        ([], {}, r"There are no candidates: all texts are empty\. Pass other texts\."),
+        ({"text": ["a"]}, {}, r"texts must be a list.* Received: dict"),
+        ({"a", "b"}, {}, r"texts must be a list.* Received: set"),
+        (np.array([["a"], ["b"]]), {}, r"texts must be one column\. .* shape \(2, 1\)"),
+        (["a", None], {}, r"texts must be strings\. Received: None at position 1"),
+        (["a", b"b"], {}, r"texts must be strings\. Received: b'b' at position 1"),
+        (["nan"], {}, r"too large for float32\. Use another checkpoint\.$"),
+        (["nan"], {"dtype": "int8"}, "too large for int8.* or --dtype=float32"),
         (["large"], {"dtype": "float16"}, "too large for float16"),
         (["a", "flat"], {"batch_size": 1}, r"for each of 1 texts, .*\. Received: shape \(24,\)"),
     ],
@@ -247,6 +252,12 @@ def test_errors_of_a_search(cache):
             search(cache, StubEncoder(), top_k=top_k)
     with pytest.raises(ValueError, match="NaN or infinite context vectors"):
         search(cache, StubEncoder(scale=np.inf))
+    for number in (-1, cache.count):
+        with pytest.raises(ValueError, match=f"no candidate {number}: the cache has candidates 0"):
+            CandidateIndex(cache, StubEncoder()).score(CONTEXTS[:1], np.array([[0, number]]))
+    for contexts in ({"a", "b"}, {"context": ["a"]}):
+        with pytest.raises(ValueError, match=r"Contexts must be a list\. Received: \{"):
+            search(cache, StubEncoder(), contexts)
     other = StubEncoder()
     other.fingerprint = other.name = "another"
     with pytest.raises(ValueError, match=r"encoded by stub, not by another\. "):
@@ -323,6 +334,17 @@ def test_damaged_caches(tmp_path, damage):
     DAMAGES[damage](tmp_path / "cache")
     with pytest.raises(ValueError, match=r"convert-tf index build|create it again"):
         CandidateCache(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("missing", ["candidates.json", "sha256.json"])
+def test_files_that_a_killed_run_put_aside_are_not_built_again(tmp_path, missing):
+    make_cache(tmp_path / "cache")
+    (tmp_path / "cache" / missing).unlink()
+    (tmp_path / ".cache.new").mkdir()
+    (tmp_path / ".cache.new" / "moves.json").write_text("[]")
+    with pytest.raises(ValueError, match="it first restores them") as caught:
+        CandidateCache(tmp_path / "cache")
+    assert "index build" not in str(caught.value)
 
 
 @pytest.mark.parametrize("name", ["vectors", "scales", "texts", "offsets"])
@@ -421,7 +443,7 @@ def test_flat_faiss_finds_the_same_among_nearly_equal_candidates(tmp_path):
     encoder = CandidateEncoder(
         "near", encode, lambda turns: (queries[[int(turn[0]) for turn in turns]][:, None], None)
     )
-    cache = write_cache(tmp_path / "cache", vector_of, encode, fingerprint="near")
+    cache = write_cache(tmp_path / "cache", [*vector_of], encode, fingerprint="near")
     exact, flat = (
         index.search(contexts, top_k=3).ids
         for index in (CandidateIndex(cache, encoder), FaissIndex(cache, encoder, kind="flat"))

@@ -165,15 +165,19 @@ def test_commands_with_faiss_and_reranking(folders, tmp_path, capsys):
         (["search", "--encoder={bi}", "--cache={tmp}", "--queries= "], "A query is empty"),
         (["search", "--encoder={bi}", "--cache=c", "--queries=q", "--rerank_cache=c"],
          "--rerank_cache has no effect without --rerank_checkpoint"),
+        (["search", "--encoder={bi}", "--candidates={tmp}/two", "--queries=q",
+          "--rerank_checkpoint={cross}", "--rerank_cache={tmp}/c"],
+         "pass the cross-encoder as --rerank_checkpoint, without --rerank_cache."),
         (["build", "--encoder={tmp}/n", "--input={tmp}/empty", "--output={tmp}/c"],
          "is neither a file or folder"),
     ],
 )  # fmt: skip
 def test_command_errors_are_one_line(folders, tmp_path, arguments, message):
     (tmp_path / "empty").write_text("\n")
+    (tmp_path / "two").write_text("a\nb\n")
     arguments = [argument.format(tmp=tmp_path, **folders) for argument in arguments]
     with pytest.raises(SystemExit) as caught:
         call_command("index", *arguments)
     assert message in caught.value.code
     assert "\n" not in caught.value.code
-    assert os.listdir(tmp_path) == ["empty"]
+    assert sorted(os.listdir(tmp_path)) == ["empty", "two"]

@@ -8,7 +8,9 @@ from support.commands import call_command
 from support.texts import random_texts
 
 from convert_tf import SentenceEncoder
-from convert_tf.checkpoints.identity import identity_from_json, identity_of
+from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
+from convert_tf.checkpoints.released import RELEASES, Release
+from convert_tf.cli.embed import write_array
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.search.translation import _PENALTIES, SHIPPED_TEXTS, fit_translation, shipped_texts
 
@@ -76,6 +78,28 @@ def test_texts_are_shipped_and_too_few_are_refused():
         fit_translation(row[:1].repeat(23, axis=0), row[1:].repeat(23, axis=0))
 
 
+def test_a_name_that_stands_for_the_onnx_file_is_answered_with_the_modules_path(
+    tiny_onnx, tmp_path, monkeypatch
+):
+    checksum = identity_of(tiny_onnx).checksum
+    monkeypatch.setitem(RELEASES["convert_small"], 9, Release(checksum, graph=""))
+    write_array(
+        str(tmp_path / "old.npy"),
+        [np.ones((3, 128))],
+        EncoderIdentity(checksum, ""),
+        kind="context",
+    )
+    message = (
+        r"was computed by convert_small/9 as a module, not by convert_small/9 as 32-bit ONNX .*"
+        r"in Python, convert_tf\.module_path\('convert_small/9'\) returns it\.$"
+    )
+    with pytest.raises(SystemExit, match=message):
+        call_command(
+            "translate", f"--encoder={tiny_onnx}", f"--to={tiny_onnx}",
+            f"--input={tmp_path}/old.npy", f"--output={tmp_path}/new.npy",
+        )  # fmt: skip
+
+
 def test_the_command(tiny_onnx, tiny_modules, tmp_path):
     other, texts = tmp_path / "other.onnx", random_texts(400, seed=3)
     export_onnx(tiny_modules["multi"][1], other)
@@ -112,6 +136,11 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
         call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
     np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # differs from the description
     with pytest.raises(SystemExit, match="vectors of 5 numbers, but --encoder returns 128"):
+        call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
+    vectors = np.ones((5, 128), np.float32)
+    vectors[3, 7] = np.inf
+    np.save(tmp_path / "old.npy", vectors)
+    with pytest.raises(SystemExit, match=r"old\.npy has NaN or infinite numbers in row 3, counted"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
     (tmp_path / "old.npy").write_text("no array")
     with pytest.raises(SystemExit, match=r"old\.npy is not an array"):

@@ -243,7 +243,7 @@ def test_the_client_of_the_page(encoder):
         ("rank", {"contexts": ["a"], "responses": ["b"], "extra_contexts": ["c"]}, 422,
          "does not read earlier turns"),
         ("rank", {"contexts": ["a"], "responses": ["b"], "top_k": True}, 422, "body.top_k"),
-        ("classify", {"texts": ["a " * 499] * 5, "explain": True}, 413, "2,495 words to explain"),
+        ("classify", {"texts": ["a " * 499] * 21, "explain": True}, 413, "2,100 words to explain"),
         ("v1/embeddings", {"model": "letters", "input": [[1, 2]]}, 422,
          "body.input: these are token ids of another vocabulary"),
         ("encode", b'{"texts": [', 400, "not valid JSON: Expecting value at character 11"),
@@ -391,6 +391,12 @@ def test_the_command_serves_a_module_until_it_is_told_to_end(tiny_modules, tmp_p
     expected = SentenceEncoder(tiny_modules["multi"][1], compute_dtype="float32")
     np.testing.assert_allclose(found, expected.encode_responses(TEXTS), atol=1e-5)
     assert process.returncode in (0, -signal.SIGTERM), log.read_text()
+
+
+def test_only_words_that_are_explained_count(client):
+    reply = client.post("/classify", json={"texts": ["a " * 499] * 5, "explain": True})
+    assert reply.status_code == 200, reply.text
+    assert [row["explanation"]["words_left_out"] for row in reply.json()["answers"]] == [399] * 5
 
 
 def test_other_requests_are_answered_between_explanations(encoder, monkeypatch):

@@ -1,6 +1,8 @@
 """The classifier of a service: its choice of encoder, and its cache."""
 
+import json
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -58,6 +60,22 @@ def test_another_module_is_read_from_its_own_place(made, tiny_modules):
     other = str(tiny_modules["multi"][1])
     found = served_classifier(folder, module=other, encoder=Counting(None), max_texts=100)
     assert answer_texts(found, TEXTS) == answer_texts(classifier, TEXTS)
+
+
+def test_the_module_that_is_served_may_have_been_moved(made, tiny_modules, tmp_path):
+    folder, module, classifier = made
+    copy = shutil.copytree(folder, tmp_path / "model")
+    described = json.loads((copy / "intent.json").read_text())
+    described["encoders"][0]["path"] = "/gone"
+    (copy / "intent.json").write_text(json.dumps(described))
+    (copy / "sha256.json").unlink()
+    encoder = Counting(SentenceEncoder(module))
+    found = served_classifier(str(copy), module=module, encoder=encoder, max_texts=100)
+    assert answer_texts(found, TEXTS) == answer_texts(classifier, TEXTS)
+    assert encoder.calls == [len(TEXTS)]
+    other = str(tiny_modules["multi"][1])
+    with pytest.raises(ValueError, match=r"encoder of '\S+model' is '/gone', which does not exist"):
+        served_classifier(str(copy), module=other, encoder=Counting(None), max_texts=100)
 
 
 def test_what_is_kept_is_what_is_asked_for_at_once(made, tmp_path):

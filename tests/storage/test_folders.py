@@ -151,7 +151,10 @@ def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_who
     _write(output, {"a.txt": "old", "d.txt": "old"})
     _killed_run(output, 1 if is_whole else 2, tmp_path / "temp", is_whole=is_whole)
     aside = (tmp_path / ".out.new" if is_whole else output / ".new") / "replaced"
-    assert repr(str(aside)) in put_aside(output)
+    assert put_aside(output) == (
+        f"A killed run left the previous contents in {str(aside)!r}. Run the command that wrote "
+        f"{str(output)!r} again, with the same --output: it first restores them."
+    )
     output.mkdir(exist_ok=True)
     (output / "a.txt").write_text("mine")
     for _ in range(2):

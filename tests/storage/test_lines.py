@@ -225,11 +225,13 @@ def saved():
         (pickle.dumps(["a"]), "a Python pickle"),
         (b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n", "a PDF"),
         (rb"{\rtf1\ansi hi}", "a rich text file"),
+        (bytes([30, *bytes(7), 1, 2, 3, 4]) + b"\n\x10\n\x0e\n\x07context\x12\x03" + b"x" * 40,
+         r"a TFRecord file.* Only commands with --data read records; pass them the folder\."),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "a Git LFS pointer"),
         (b"<!DOCTYPE html>\n<html><body>404</body></html>\n", "a web page"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
-)
+)  # fmt: skip
 def test_binary_files_are_named(tmp_path, content, kind):
     (tmp_path / "texts").write_bytes(content)
     with pytest.raises(ValueError, match=f"texts is {kind}"):

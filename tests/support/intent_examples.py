@@ -37,6 +37,32 @@ class WordEncoder:
         return rng.standard_normal(DIM)
 
 
+class Series:
+    """The used part of pandas' column of a table whose rows were reordered.
+
+    Items are looked up by their label in the index, here the reversed positions.
+    """
+
+    def __init__(self, values):
+        self.values = [*values]
+        self.shape = (len(self.values),)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.array(self.values, object)
+
+    def __len__(self):
+        return len(self.values)
+
+    def __iter__(self):
+        return iter(self.values)
+
+    def __getitem__(self, label):
+        return self.values[::-1][label]
+
+    def __bool__(self):
+        raise ValueError("The truth value of a Series is ambiguous.")
+
+
 def write_csv(path, texts=TEXTS, labels=LABELS):
     """Write a file for `read_labelled`, and return its path."""
     rows = "".join(f'"{text}",{label}\n' for text, label in zip(texts, labels, strict=True))

@@ -30,6 +30,7 @@ from convert_tf.training.encoder import data
 from convert_tf.training.encoder.data import EncoderData, trained_examples
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.options import EncoderTraining
+from convert_tf.training.mining import mine
 from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80
@@ -76,11 +77,23 @@ def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
         run(corpus.arrays, tmp_path / "run", vocabulary=str(other))
     with pytest.raises(ValueError, match=r"Pass --num_oov_buckets=5"):
         run(corpus.arrays, tmp_path / "run", model=model_preset("tiny", num_oov_buckets=6))
-    with pytest.raises(ValueError, match=r"max_tokens is 64.*cut to 60"):
+    with pytest.raises(ValueError, match=r"cut to 60 tokens\. Tokenize again .* at least 64\. If"):
         run(corpus.arrays, tmp_path / "run", model=dataclasses.replace(MODEL, max_tokens=64))
     with pytest.raises(ValueError, match="no model to train"):
         run(corpus.arrays, tmp_path / "run", model=None)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_trained_model_keeps_its_hash_buckets(corpus, tmp_path):
+    start = str(tmp_path / "start")
+    model = model_preset("tiny", vocab_size=52, num_oov_buckets=6)
+    checkpoint.save_checkpoint(start, DualEncoder(model), vocabulary=corpus.vocabulary, training={})
+    again = r"have 5\. Write the token ids again .* tokenize --num_oov_buckets=6`"
+    for given in (None, model, model_preset("tiny", num_oov_buckets=5)):
+        with pytest.raises(ValueError, match=again):
+            data.open_data(corpus.arrays, None, given, start)
+    with pytest.raises(ValueError, match=again):
+        mine(start, corpus.arrays, str(tmp_path / "negatives"))
 
 
 @pytest.mark.slow

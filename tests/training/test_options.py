@@ -266,7 +266,7 @@ def test_the_default_warm_up_of_a_ranker_takes_at_most_a_fifth_of_one_pass():
         ("bi", {}, 10_000, (39, 7)),
         ("bi", {}, 256_000, (1_000, 100)),
         ("cross", {"negatives_from": "given"}, 8_000, (500, 100)),
-        ("bi", {"warmup_steps": 5}, 10_000, (39, 5)),
+        ("bi", {"warmup_steps": 20}, 10_000, (39, 20)),
         ("bi", {"steps": 50}, 10_000, (50, 100)),
     ):
         config = ranker_recipe(head, **options)
@@ -274,7 +274,7 @@ def test_the_default_warm_up_of_a_ranker_takes_at_most_a_fifth_of_one_pass():
             options.get("warmup_steps", 1_000 if head == "cross" else 100),
             options.get("steps", 0),
         )
-        config = config.of_examples(number)
+        config = config.of_examples(number, shortens_warmup="warmup_steps" not in options)
         assert (config.steps, config.warmup_steps) == expected
     assert ranker_recipe("bi") == RankerTraining()
 

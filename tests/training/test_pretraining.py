@@ -12,8 +12,10 @@ from support.encoder_runs import rows_of
 from support.model_cases import fill_weights, one_per_row
 from support.processes import results_on_jax
 from support.tiny_checkpoint import write_records
+from support.token_corpus import write_corpus
 
 from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.config.bert import bert_preset
 from convert_tf.config.train import Pretraining
 from convert_tf.data.packing import TokenIds
@@ -356,6 +358,20 @@ def test_a_run_begins_from_a_published_model(data, tmp_path):
         _pretrain(data, tmp_path / "other", init_from=data / "published")
     with pytest.raises(SystemExit, match="needs a model"):
         _pretrain(data, tmp_path / "other", **new)
+
+
+def test_a_trained_trunk_keeps_its_hash_buckets(tmp_path):
+    corpus = write_corpus(tmp_path, num_train=20)
+    sizes = {"dim": 16, "num_layers": 1, "num_heads": 2}
+    trunk = BertTrunk(
+        bert_preset("bert_tiny", vocab_size=52, num_oov_buckets=6, tokenizer="subword", **sizes)
+    )
+    save_checkpoint(tmp_path / "start", trunk, vocabulary=corpus.vocabulary, training={})
+    with pytest.raises(ValueError, match=r"have 5\. Write .* tokenize --num_oov_buckets=6`"):
+        pretrain(
+            Pretraining(data=corpus.arrays), output=str(tmp_path / "run"),
+            init_from=str(tmp_path / "start"),
+        )  # fmt: skip
 
 
 OTHER_VALUES = {

@@ -492,6 +492,12 @@ def test_a_run_on_token_ids_needs_no_tensorflow(corpus, tmp_path):
             corpus.arrays, "dev", RankerConfig(model, HeadConfig()), vocabulary=other,
             max_examples=None,
         )  # fmt: skip
+    buckets = dataclasses.replace(model, num_oov_buckets=1000)
+    with pytest.raises(ValueError, match=r"have 5\. Write .* tokenize --num_oov_buckets=1000`"):
+        open_examples(
+            corpus.arrays, "dev", RankerConfig(buckets, HeadConfig()),
+            vocabulary=corpus.vocabulary, max_examples=None,
+        )  # fmt: skip
     mine(f"{tmp_path}/encoder", corpus.arrays, f"{tmp_path}/negatives", skip_top=0)
     program = (
         "import sys\n"

@@ -508,7 +508,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
 
     # The whole encoder is trained, and averaged with the one before.
     write_first_records(work / "data", dev=180, train=60)
-    (work / "few_text_vectors").rename(work / "unread")
+    (work / "few_text_vectors_2500").rename(work / "unread")
     call(
         "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
         "--learning_rate=0.01", folder=tmp_path, cwd=tmp_path,

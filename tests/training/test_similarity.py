@@ -18,6 +18,7 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.token_arrays import ArrayFolder
+from convert_tf.data.token_writer import tokenize_records
 from convert_tf.export.model import export_model
 from convert_tf.models.distillation import fitted_map, sentence_encodings, similarity_map
 from convert_tf.numerics.vectors import unit_rows
@@ -264,3 +265,7 @@ def test_what_cannot_be_fitted_is_refused(plain, corpus, teacher, tmp_path):
     other = write_corpus(tmp_path, num_train=30)
     with pytest.raises(ValueError, match="belong to different texts"):
         fit_similarity(plain, other.arrays, teacher, tmp_path / "a")
+    ids = str(tmp_path / "buckets")
+    tokenize_records(corpus.records, ids, vocabulary=corpus.vocabulary, num_oov_buckets=6)
+    with pytest.raises(ValueError, match=r"have 6\. Write .* tokenize --num_oov_buckets=5`"):
+        fit_similarity(plain, ids, teacher, tmp_path / "a")

@@ -126,7 +126,7 @@ def _cache(values: Any, encoder: CandidateEncoder) -> Iterator[CandidateCache]:
     with tempfile.TemporaryDirectory() as folder:
         yield write_cache(
             f"{folder}/cache",
-            dict.fromkeys(texts),
+            [*dict.fromkeys(texts)],
             encoder.encode_candidates,
             fingerprint=encoder.fingerprint,
             name=encoder.name,

@@ -88,7 +88,9 @@ def run(values: Any) -> None:
     data = read_files(split_names(values.data, os.path.exists), needs_labels=not has_several)
     earlier = None
     if values.against is not None:
-        earlier = earlier_evaluation(values.against, data, untrained=values.untrained)
+        earlier = earlier_evaluation(
+            values.against, data, untrained=values.untrained, encoder=values.encoder
+        )
     report = evaluate_classifier(
         classifier, data, precision=values.precision, untrained=values.untrained
     )

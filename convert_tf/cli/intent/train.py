@@ -41,7 +41,7 @@ Flags:
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,7 +138,7 @@ def run(values: Any) -> None:
     )
     _check_paths(values)
     if values.serving_module:
-        _check_serving(values, model)
+        _check_serving(values, model, head)
     encoders = identities_of(values.encoder if model is None else model.encoder)
     for path in values.data if encoders else ():
         check_corrected(path, encoders)
@@ -187,6 +187,9 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     """Return the examples of `--data`, and of `--model` after `--remove` and `--rename`.
 
     If a text has different labels in `--data` and in `--model`, the label in `--data` is used.
+
+    Raises:
+      ValueError: if the model has no such intent, or some labels are numbers and others strings.
     """
     added = read_files(values.data) if values.data else LabelledTexts([], [])
     if model is None or model.examples_ is None:
@@ -204,6 +207,13 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
         for text, label in zip(*model.examples_, strict=True)
         if str(label) not in removed
     ]
+    numbers = [label for _, label in rows if not isinstance(label, str)]
+    if numbers and len(numbers) < len(rows) + len(added.labels):
+        raise ValueError(
+            f"The labels of {values.model} are numbers, such as {numbers[0]}, but labels from "
+            "files and --rename are strings. Train this model in Python, where labels can be "
+            "numbers."
+        )
     labels = dict(zip(*added, strict=True))
     replaced = [f"{text!r}: {label}" for text, label in rows if labels.get(text, label) != label]
     if replaced:
@@ -225,6 +235,7 @@ def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]
         _, comma, last = new.rpartition(",")
         if not (old and new) or text in intents or (comma and last.strip() in intents):
             name = last.strip() if comma else old or text
+            name = text if text in intents else name
             raise ValueError(f"--rename {name} lacks a new name. Pass --rename {name}=NEW.")
         if "=" in old and old not in intents:
             raise ValueError(
@@ -299,7 +310,7 @@ def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[st
     if values["seed"].present:
         given["random_state"] = values.seed
     if values["tune"].present:
-        given["grid"] = GRIDS[head] if values.tune else None
+        given["grid"] = _untried(GRIDS[head], given) if values.tune else None
     if model is None:
         return given
     params = model.get_params(deep=False)
@@ -314,7 +325,21 @@ def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[st
         omitted.add("rejected_share")
     elif "rejected_share" in given or rule != params["out_of_scope"]:
         omitted.add("threshold")  # which would be on another scale with another rule
+    if rule != "confidence" and not given.get("min_margin", params["min_margin"]):
+        omitted.add("upper_levels")  # which need a rule that rejects texts by their probabilities
     return {name: value for name, value in params.items() if name not in omitted} | given
+
+
+def _untried(grid: Mapping[str, Sequence[Any]], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a grid without the options that were given, whose values are not searched.
+
+    Raises:
+      ValueError: if nothing is left of the grid.
+    """
+    if rest := {name: tried for name, tried in grid.items() if name not in given}:
+        return rest
+    flags = ", ".join(f"--{name}" for name in grid)
+    raise ValueError(f"--tune has no effect with {flags}. Remove it.")
 
 
 def _write_serving(classifier: Any, values: Any) -> None:
@@ -336,7 +361,7 @@ def _check_paths(values: Any) -> None:
     classifier_folder(values.output, overwrite=values.overwrite)
 
 
-def _check_serving(values: Any, model: "IntentClassifier | None") -> None:
+def _check_serving(values: Any, model: "IntentClassifier | None", head: str) -> None:
     """Check before training that the new model can be written to `--serving_module`.
 
     Raises:
@@ -355,10 +380,7 @@ def _check_serving(values: Any, model: "IntentClassifier | None") -> None:
         from convert_tf.intents.serving import serving_folder
 
         serving_folder(values.serving_module, overwrite=values.overwrite)
-    upper_levels = values.upper_levels
-    if upper_levels is None and model is not None:
-        upper_levels = model.upper_levels
-    if upper_levels:
+    if _params(values, model, head).get("upper_levels"):
         raise ValueError(
             "--serving_module writes a SavedModel, which cannot answer with upper levels. Pass "
             "--noupper_levels, or omit --serving_module."

@@ -99,7 +99,8 @@ def grouped_items(
 
     Contexts without a correct candidate become items with a problem. If all examples must have the
     same number of candidates, a run that has as many as the first example ends before a correct
-    candidate. The next example then has the same context.
+    candidate. The next example then has the same context. The first two examples of a file must
+    have different contexts.
 
     Args:
       rows: the rows of a file. Each malformed row is replaced by an item with a problem.

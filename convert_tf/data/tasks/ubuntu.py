@@ -104,7 +104,7 @@ def read_ubuntu(file: TableFile, head: Sequence[str]) -> Iterator[TaskItem]:
             sentence = "The row has fewer columns than the header."
             yield problem_item(file.lines, "too_few_columns", sentence)
         elif empty := [
-            name for name, text in zip(names[1:], texts[1:], strict=True) if not text.strip()
+            name for name, text in zip(names[1:], texts[1:], strict=True) if not _turn(text).strip()
         ]:
             sentence = f"The row has an empty cell in the column {empty[0]}."
             yield problem_item(file.lines, "empty_cell", sentence)

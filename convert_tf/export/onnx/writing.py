@@ -175,9 +175,9 @@ def opened_for_onnx(
         config = source.encoder.config
         if config.tokenizer != "subword":
             raise CheckpointError(
-                f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; .onnx files "
-                "support only subword vocabularies. Export a module instead: pass a folder as "
-                "--output."
+                f"The tokenizer of {os.fspath(checkpoint)!r} is {config.tokenizer}; this format "
+                "supports only subword vocabularies. Export a module instead: omit --format, and "
+                "pass a folder as --output."
             )
         plain_tokenizer(source.vocabulary, config)  # raises an error if they do not fit
         for variable in getattr(source.encoder, "trainable_variables", ()):

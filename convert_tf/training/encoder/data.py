@@ -9,6 +9,7 @@ import numpy as np
 from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary, vocabulary_path
+from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.train import PairTraining, shares_of_sources
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
@@ -44,10 +45,10 @@ def open_data(
     Raises:
       CheckpointError: if the vocabulary differs from that of `init_from`.
       ValueError: if no model or no vocabulary is given, or the token ids were made with another
-        vocabulary.
+        vocabulary or another number of hash buckets.
     """
-    if init_from is not None:
-        initial = load_config(init_from)
+    initial = None if init_from is None else load_config(init_from)
+    if init_from is not None and initial is not None:
         initial_vocabulary = vocabulary_path(init_from, initial)
         model = model or initial
         if vocabulary is not None:
@@ -61,14 +62,41 @@ def open_data(
     if model is None:
         raise ValueError("Training needs a model. Pass --model or --init_from.")
     folder = open_folder(data, vocabulary, model.num_oov_buckets)
-    if isinstance(folder, ArrayFolder) and model.num_oov_buckets != folder.num_oov_buckets:
-        raise ValueError(
-            f"The model has {model.num_oov_buckets} hash buckets (num_oov_buckets), but the token "
-            f"ids in {data!r} have {folder.num_oov_buckets}. Pass "
-            f"--num_oov_buckets={folder.num_oov_buckets}."
-        )
+    if initial is not None:
+        check_same_buckets(folder, initial)
+    check_same_buckets(folder, model, is_new=True)
     fitted = {"vocab_size": folder.vocab_size, "tokenizer": folder.tokenizer_name}
     return folder, ModelConfig.from_dict({**model.to_dict(), **fitted})
+
+
+def check_same_buckets(
+    folder: Folder, config: ModelConfig | BertConfig, *, is_new: bool = False
+) -> None:
+    """Check that token ids and a model have the same number of hash buckets for unknown tokens.
+
+    With another number, unknown tokens would train other rows of the embedding table, or rows that
+    do not exist.
+
+    Args:
+      folder: the folder. Records are not checked, because they are tokenized for the model.
+      config: configuration of the model.
+      is_new: whether the model is not trained yet, so that its number of hash buckets may change.
+
+    Raises:
+      ValueError: if the numbers differ.
+    """
+    if not isinstance(folder, ArrayFolder) or config.num_oov_buckets == folder.num_oov_buckets:
+        return
+    remedy = (
+        f"Pass --num_oov_buckets={folder.num_oov_buckets}."
+        if is_new
+        else "Write the token ids again with `convert-tf tokenize "
+        f"--num_oov_buckets={config.num_oov_buckets}`."
+    )
+    raise ValueError(
+        f"The model has {config.num_oov_buckets} hash buckets (num_oov_buckets), but the token "
+        f"ids in {folder.folder!r} have {folder.num_oov_buckets}. {remedy}"
+    )
 
 
 def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Folder:

@@ -23,7 +23,12 @@ from convert_tf.layers.bert import INITIAL_STDDEV, dense
 from convert_tf.models.bert import BertTrunk
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.numerics.initializers import set_seed
-from convert_tf.training.encoder.data import Folder, open_folder, share_of_unknown
+from convert_tf.training.encoder.data import (
+    Folder,
+    check_same_buckets,
+    open_folder,
+    share_of_unknown,
+)
 from convert_tf.training.loop import carry_out, only_run_in
 from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot
 from convert_tf.training.step import Objective, compile_with
@@ -188,8 +193,8 @@ def pretrain(
       The path `output`, which is now a model directory.
 
     Raises:
-      ValueError: if the data is unusable, `output` contains a different run, or a vocabulary or a
-        model does not match.
+      ValueError: if the data is unusable, `output` contains a different run, or a vocabulary, a
+        number of hash buckets or a model does not match.
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
       OSError: if a file cannot be read or written.
@@ -214,6 +219,7 @@ def pretrain(
                 remedy="Omit --vocab.",
             )
             folder = open_folder(config.data, vocabulary, num_oov_buckets)
+            check_same_buckets(folder, trunk.config)
         elif model is None:
             raise ValueError("Pre-training needs a model. Pass --model or --init_from.")
         else:

@@ -21,6 +21,7 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple
+from convert_tf.training.encoder.data import check_same_buckets
 from convert_tf.training.teaching.vectors import first_places
 
 _DEV_LIST = 20  # number of candidates per context in the evaluation of a cross-encoder on records
@@ -48,7 +49,12 @@ class RankerData:
     """
 
     def __init__(
-        self, config: RankerTraining, ranker: RankerConfig, vocabulary: str | os.PathLike[str]
+        self,
+        config: RankerTraining,
+        ranker: RankerConfig,
+        vocabulary: str | os.PathLike[str],
+        *,
+        shortens_warmup: bool = True,
     ) -> None:
         def opened(data: str, split: str, max_examples: int | None) -> RankingExamples:
             return open_examples(
@@ -68,7 +74,9 @@ class RankerData:
             vocab_size=ranker.model.vocab_size,
             what=f"the texts of {config.data}",
         )
-        self.config = config.of_examples(self.examples.num_examples)
+        self.config = config.of_examples(
+            self.examples.num_examples, shortens_warmup=shortens_warmup
+        )
         if self.config.warmup_steps < config.warmup_steps:
             print(
                 f"one pass has only {self.config.steps:,} steps, so the warm-up takes "
@@ -116,7 +124,7 @@ def open_examples(
 
     Raises:
       ValueError: if there are no examples, an example is damaged, or the token ids were made with
-        another vocabulary.
+        another vocabulary or another number of hash buckets.
       OSError: if a file cannot be read.
     """
     head = config.head
@@ -129,6 +137,7 @@ def open_examples(
             remedy="Write the token ids again with `convert-tf tokenize` and the ranker's "
             "vocabulary.",
         )
+        check_same_buckets(folder, config.model)
         return _stored_examples(folder, split, head, max_examples)
     return tokenize_examples(
         read_examples(data, split, max_examples=max_examples),

@@ -174,7 +174,9 @@ def train_ranker(
             embedding_dropout=config.embedding_dropout,
             attention_dropout=config.attention_dropout,
         )
-        data = RankerData(config, ranker.config, vocabulary)
+        data = RankerData(
+            config, ranker.config, vocabulary, shortens_warmup="warmup_steps" not in options
+        )
         started = {"precision": precision, "init_from": init_from}
         task = RankerTask(ranker, data, vocabulary=vocabulary, started=started, folder=folder)
         task.trackers = trackers

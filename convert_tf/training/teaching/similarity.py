@@ -26,6 +26,7 @@ from convert_tf.models.distillation import fitted_map, sentence_encodings, simil
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
+from convert_tf.training.encoder.data import check_same_buckets
 
 _HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # two texts have only one cosine, and a correlation needs several
@@ -139,7 +140,7 @@ def training_texts(
 
     Raises:
       ValueError: if the folder contains another kind of examples, or was made with another
-        vocabulary.
+        vocabulary or another number of hash buckets.
     """
     check_same_vocabulary(
         folder.vocabulary,
@@ -147,6 +148,7 @@ def training_texts(
         rule="Token ids must be made with the vocabulary of the encoder",
         remedy=f"Write the token ids again with `convert-tf tokenize --vocab {vocabulary}`.",
     )
+    check_same_buckets(folder, encoder.config)
     max_tokens = min(encoder.config.max_tokens, folder.max_tokens)
     return folder.open("train", max_tokens=max_tokens, holds=holds)
 
