@@ -68,7 +68,7 @@ def matching_files(patterns: Sequence[str]) -> list[str]:
     for pattern in patterns:
         # The same rule as in `corpora.dumps.find_files`, which this package cannot import.
         names = [pattern] if os.path.isfile(pattern) else glob.glob(pattern, recursive=True)
-        if "**" in pattern:  # which also matches folders
+        if names != [pattern]:  # a pattern may also match folders
             names = [*filter(os.path.isfile, names)]
         if not names:
             raise ValueError(

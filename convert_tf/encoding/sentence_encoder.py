@@ -4,7 +4,7 @@ Importing this module loads neither TensorFlow nor ONNX Runtime. Opening a model
 """
 
 import os
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence, Set
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, Protocol
@@ -413,7 +413,8 @@ class SentenceEncoder:
                 f"responses must be a list of strings. Received: {responses!r}. Pass "
                 f"[{responses!r}] for a single text."
             )
-        candidates = [*items_in_order(responses, what="responses")]
+        is_set = isinstance(responses, Set)  # its order matters only for equal scores
+        candidates = [*(responses if is_set else items_in_order(responses, what="responses"))]
         if not candidates or (top_k is not None and not is_count(top_k)):
             raise ValueError(
                 "Pass at least one response, and a top_k of at least 1 or None for all. "

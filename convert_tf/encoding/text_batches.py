@@ -1,6 +1,15 @@
 """Encode texts in batches of similar length, encode equal texts once, and restore the order."""
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    KeysView,
+    Mapping,
+    Sequence,
+    Set,
+)
 from concurrent.futures import ThreadPoolExecutor
 from itertools import zip_longest
 from typing import Any
@@ -55,7 +64,8 @@ def items_in_order(texts: Any, *, what: str = "Texts") -> Iterable[Any]:
         columns.
     """
     is_iterable = hasattr(texts, "__iter__") or hasattr(texts, "__array__")
-    if is_text(texts) or isinstance(texts, Mapping | Set) or not is_iterable:
+    has_no_order = isinstance(texts, Mapping | Set) and not isinstance(texts, KeysView)
+    if is_text(texts) or has_no_order or not is_iterable:
         raise ValueError(
             f"{what} must be a list, or another iterable, of strings. Received: "
             f"{type(texts).__name__}."

@@ -314,7 +314,8 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
     is_mixed = len({isinstance(name, str) for name in names}) > 1
     # Without the dtype object, numbers among strings would become strings. NumPy would write the
     # name of an enumeration's member, such as "Intent.GREET", instead of its string.
-    return np.array([*map(plain, names)], object if is_mixed else None)
+    names = [int(name) if isinstance(name, np.integer) else plain(name) for name in names]
+    return np.array(names, object if is_mixed else None)
 
 
 def _is_label(label: Any) -> bool:

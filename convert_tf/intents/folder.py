@@ -233,6 +233,7 @@ def read_classifier(
             f"{str(folder)!r} is not an intent model ({reason_of(error)}). "
             f"{put_aside(folder) or remedy}"
         ) from error
+    is_given = encoder is not None
     if encoder is None:
         encoder = [_recorded_path(record, folder) for record in records]
         encoder = encoder[0] if len(encoder) == 1 else encoder
@@ -245,6 +246,8 @@ def read_classifier(
     for path, record in zip(encoders, records, strict=True):
         if not isinstance(path, str | os.PathLike) or "fingerprint" not in record:
             is_known = False
+        elif is_given and not os.path.exists(path):
+            raise ValueError(f"The encoder {os.fspath(path)!r} does not exist. Pass another path.")
         elif not os.path.exists(path):
             raise _missing_encoder(folder, path, encoders)
         elif _fingerprint(path) != record["fingerprint"]:
@@ -279,8 +282,9 @@ def _missing_encoder(folder: Path, missing: Any, encoders: Sequence[Any]) -> Mis
     if len(encoders) > 1:
         role = "An encoder"
         remedy = (
-            f"the present paths of all {len(encoders)} encoders as --encoder (encoder= in "
-            f"Python), in this order: {', '.join(map(repr, encoders))}"
+            f"the present paths of all {len(encoders)} encoders (encoder= in Python, and one "
+            "--encoder for each of them in the commands of `convert-tf intent`), in this order: "
+            f"{', '.join(map(repr, encoders))}"
         )
     return MissingEncoderError(
         f"{role} of {str(folder)!r} is {os.fspath(missing)!r}, which does not exist. Move it "

@@ -4,7 +4,7 @@ A context is a sequence of turns, the oldest first. `convert_tf.data.candidates`
 ranker may read all turns or only the newest one.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, KeysView, Mapping, Sequence, Set
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,8 +24,8 @@ def checked_contexts(contexts: Sequence[str | Turns]) -> list[Turns]:
       ValueError: if the contexts are not a list (for example, a mapping, a set or a table), or an
         item is neither a text nor a list of texts.
     """
-    is_list = isinstance(contexts, Iterable) and not isinstance(contexts, Mapping | Set)
-    if isinstance(contexts, str | bytes) or not is_list:
+    is_iterable = isinstance(contexts, Iterable) and not isinstance(contexts, Mapping | Set)
+    if isinstance(contexts, str | bytes) or not (is_iterable or isinstance(contexts, KeysView)):
         raise ValueError(f"Contexts must be a list. Received: {contexts!r}. Pass [context].")
     is_array = isinstance(contexts, np.ndarray)
     items = contexts if is_array else items_in_order(contexts, what="Contexts")

@@ -8,6 +8,7 @@ are never mistaken for texts.
 import csv
 import os
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 
@@ -56,8 +57,8 @@ class Texts:
         name = "standard input" if is_standard_input else path
         if not is_standard_input and os.path.isdir(path):
             raise ValueError(
-                f"{path} is a folder. Pass a file. To read all files of the folder, join them "
-                f"first: cat {path.rstrip('/')}/* > all.txt"
+                f"{path} is a folder. Pass a file. To read all text files of the folder, join them "
+                f"first: cat {shlex.quote(path.rstrip('/'))}/* > all.txt"
             )
         self._file = TableFile(path, name, is_standard_input=is_standard_input)
         self._find = find

@@ -76,7 +76,7 @@ tarfile.open(fileobj=sys.stdin.buffer, mode="r|xz").extractall(sys.argv[1])' "$w
     export JAX_COMPILATION_CACHE_DIR="$work/compiled"
     TEACHERS=
     [ -f "$work/teachers/order" ] || {
-        echo "gpu.sh: $work/teachers/order is missing. Run gpu.sh pack again, with the teachers." >&2
+        echo "gpu.sh: $work/teachers/order is missing. Pack again with the teachers, and run with a new work folder." >&2
         exit 1
     }
     while IFS= read -r teacher; do

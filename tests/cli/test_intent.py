@@ -381,6 +381,11 @@ def test_labels_that_are_numbers_are_extended_in_python(files):
             call(*again, flag)
     call(*again, "--remove=0")
     assert 0 not in IntentClassifier.load(files / "m").classes_
+    classifier.set_params(out_of_scope="confidence")
+    labels = [*(LABELS.index(label) for label in LABELS), "oos"]
+    classifier.fit([*TEXTS, "a fish"], labels).save(files / "numbers", overwrite=True)
+    call(*again, "--overwrite")
+    assert IntentClassifier.load(files / "m").classes_.tolist() == classifier.classes_.tolist()
 
 
 def test_one_process_trains_a_model(files, tmp_path):

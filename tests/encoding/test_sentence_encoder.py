@@ -338,11 +338,14 @@ def test_rank_needs_an_order():
     encoder = SentenceEncoder(Words())
     column = np.array(["dog", "cat"], object)
     assert encoder.rank(column[1:], column)[0][0] == ("cat", 1.0)
-    for texts in ({"cat", "dog"}, {"text": ["cat"]}, {"text": ["cat"]}.keys()):
-        with pytest.raises(ValueError, match="responses must be a list"):
-            encoder.rank("cat", texts)
+    for texts in ({"cat", "dog"}, {"text": ["cat"]}):
         with pytest.raises(ValueError, match="Contexts must be a list"):
             encoder.rank(texts, ["cat"])
+    with pytest.raises(ValueError, match="responses must be a list"):
+        encoder.rank("cat", {"text": ["cat"]})
+    for texts in ({"dog", "cat"}, {"dog": 1, "cat": 2}.keys()):
+        assert encoder.rank("cat", texts)[0] == ("cat", 1.0)
+    assert len(encoder.rank({"dog": 1, "cat": 2}.keys(), ["cat"])) == 2
     with pytest.raises(ValueError, match=r"responses must be one column\. .* shape \(2, 1\)"):
         encoder.rank("cat", Table([["cat"], ["dog"]]))
     with pytest.raises(ValueError, match=r"Contexts must be one column\. .* shape \(2, 1\)"):

@@ -148,9 +148,9 @@ def test_unknown_options_are_refused(encoder, options, message):
 
 def test_an_unknown_kind_is_refused_where_it_is_used(encoder):
     classifier = make(encoder).fit(TEXTS, LABELS).set_params(kind="bogus")
-    for encode in (IntentEncodings(encoder, kind="bogus"), classifier.predict):
+    for use in (IntentEncodings(encoder, kind="bogus"), lambda _: classifier.fit(TEXTS, LABELS)):
         with pytest.raises(ValueError, match=r"reduced, similarity\. Received: 'bogus'"):
-            encode(QUERIES)
+            use(QUERIES)
 
 
 def test_a_clone_looks_up_no_encoder():

@@ -164,6 +164,8 @@ def test_labels_that_cannot_be_stored_are_refused(label):
 def test_strings_numbers_and_booleans_are_labels():
     large = [-(2**63), 2**63 - 1]
     assert examples.checked_labels(large).tolist() == large
+    mixed = [np.uint64(2**62 + 1), np.int64(5)]  # NumPy would make floats of them
+    assert examples.checked_labels(mixed).tolist() == [2**62 + 1, 5]
     members = [IntEnum("Number", "ONE").ONE, Enum("Name", {"A": "a"}, type=str).A]
     for labels in (members[:1], members[1:], [True, np.bool_(False)], [1.0], [np.int8(3)]):
         assert examples.checked_labels(labels).tolist() == labels

@@ -2,6 +2,7 @@
 
 import io
 import re
+import shlex
 
 import pytest
 from support.table_files import write_parquet
@@ -87,7 +88,7 @@ def test_a_table_without_texts_is_refused(tmp_path, name, content, message):
 
 def test_a_folder_is_refused_before_its_files_are_read(tmp_path):
     (tmp_path / "a.txt").write_text("hi\n")
-    advice = f"join them first: cat {tmp_path}/* > all.txt"
+    advice = f"join them first: cat {shlex.quote(str(tmp_path))}/* > all.txt"
     with pytest.raises(ValueError, match=rf"^{tmp_path}/ is a folder\. .*{re.escape(advice)}$"):
         Texts(f"{tmp_path}/")
 

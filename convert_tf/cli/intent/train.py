@@ -208,7 +208,8 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
         if str(label) not in removed
     ]
     numbers = [label for _, label in rows if not isinstance(label, str)]
-    if numbers and len(numbers) < len(rows) + len(added.labels):
+    outside = {model.out_of_scope_label} if model.out_of_scope is not None else set()
+    if numbers and {*added.labels, *names.values()} - outside:
         raise ValueError(
             f"The labels of {values.model} are numbers, such as {numbers[0]}, but labels from "
             "files and --rename are strings. Train this model in Python, where labels can be "
