@@ -276,7 +276,7 @@ def test_fewer_tokens_than_stored_may_be_read_and_not_more(corpus, tmp_path):
     _assert_equal(_batches(folder, 4, max_tokens=8), _batches(ArrayFolder(corpus.arrays), 4,
                                                               max_tokens=8))  # fmt: skip
     with pytest.raises(
-        ValueError, match=r"max_tokens is 10, .*cut to 9 tokens.*Lower --max_tokens"
+        ValueError, match=r"max_tokens is 10, .*cut to 9 tokens.*--max_tokens of at least 10"
     ):
         folder.open("train", max_tokens=10)
 
