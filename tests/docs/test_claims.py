@@ -69,7 +69,7 @@ NUMBERS = [
     ("docs/intents.md", "cosine between their centres is {} or more", discover.SAME_GROUP),
     ("docs/intents.md", "contains up to {} messages from each group",
      NAME_OF_NUMBER[messages.CENTRAL]),
-    ("docs/training.md", "about {} pairs as the dev split", own_file.DEV_EXAMPLES),
+    ("docs/training.md", "about {} pairs or 1 % of the pairs", own_file.DEV_EXAMPLES),
     ("docs/training.md", "for at least {} and at most {:,} steps",
      (own_file.MIN_STEPS, TRAIN_RECIPES["small"]["steps"])),
     ("docs/training.md", "R100@1 needs {}", own_file.BLOCK_SIZE),
