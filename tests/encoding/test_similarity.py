@@ -257,7 +257,9 @@ def test_intents_on_vectors_for_similarity(folders, tmp_path):
     np.testing.assert_allclose(
         IntentFile(one_file).predict_proba(texts), classifier.predict_proba(texts), atol=0.02
     )
-    assert loaded.set_params(kind="sentence").encode(texts).shape == (12, 128)
+    loaded.set_params(kind="sentence")
+    assert loaded.encode(texts).shape == (12, DIM)  # the fitted head still reads these
+    assert loaded.fit(texts, labels).encode(texts).shape == (12, 128)
     with pytest.raises(ValueError, match="one of auto, sentence, reduced, similarity"):
         IntentClassifier(module, kind="response").fit(texts, labels)
 
