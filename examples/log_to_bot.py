@@ -48,14 +48,14 @@ def week(number: int, intents: list[str], size: int) -> dict[str, str]:
 
 # 1. Discover: convert-tf intent discover --input week1.txt --mask --output groups/
 first = week(1, ["delivery", "refund", "broken", "stock"], 240)
-found = discover_intents(first, "convert_small", mask=True)
+found = discover_intents(list(first), "convert_small", mask=True)
 print(f"{found['messages']} messages are in {len(found['groups'])} groups")
 for group in found["groups"][:3]:
     print(f"{group['size']:4}  {', '.join(group['words'])}: {group['texts'][0]}")
 
 # 2. Label: convert-tf intent suggest --input week1.txt --budget 60 --output to_label.csv
 # A person fills in the label column. Here the labels come from the generator.
-texts = suggest_messages(first, "convert_small", budget=60)
+texts = suggest_messages(list(first), "convert_small", budget=60)
 examples = LabelledTexts(texts, [first[text] for text in texts])
 
 # 3. Train: convert-tf intent train --data to_label.csv --out_of_scope=confidence --output model/
@@ -72,12 +72,13 @@ print(report_text(report).splitlines()[0])
 print(answer_texts(classifier, ["hello, my lamp has not arrived"])[0].described())
 
 # 6. Monitor: convert-tf intent monitor --model model/ --input week2.txt --since week1.json …
-earlier = monitor_messages(first, classifier, mask=True)
+earlier = monitor_messages(list(first), classifier, mask=True)
 second = week(2, [*QUESTIONS, "repair"], 240)
-print(monitoring_text(monitor_messages(second, classifier, since=earlier, mask=True), shown=4))
+report = monitor_messages(list(second), classifier, since=earlier, mask=True)
+print(monitoring_text(report, shown=4))
 
 # 7. Add: convert-tf intent train --model model/ --data new.csv --output model2/
-texts = suggest_messages(second, classifier=classifier, budget=40)
+texts = suggest_messages(list(second), classifier=classifier, budget=40)
 labels = [second[text] for text in texts]
 better = IntentClassifier("convert_small", head="logistic", out_of_scope="confidence")
 better.fit([*examples.texts, *texts], [*examples.labels, *labels])
