@@ -11,12 +11,11 @@ training texts. Both files are read as by `convert-tf intent`: they may be compr
 around a text are dropped.
 """
 
-import csv
 from pathlib import Path
 
 from absl import app, flags
 
-from convert_tf.intents.data import read_labelled
+from convert_tf.intents.data import labelled_csv, read_labelled
 
 _INPUT = flags.DEFINE_string("input", None, "CSV file with the columns text and label.")
 _WITHOUT = flags.DEFINE_string("without", None, "CSV file whose texts are left out.")
@@ -29,8 +28,7 @@ def main(argv: list[str]) -> None:
     eighth = [*zip(*read_labelled(_INPUT.value), strict=True)][::8]
     rows = [(text, label) for text, label in eighth if text.lower() not in left_out]
     path = Path(_OUTPUT.value)
-    with open(path, "w", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows([("text", "label"), *rows])
+    path.write_text(labelled_csv(rows), encoding="utf-8", newline="")
     print(f"{path}: {len(rows):,} texts")
 
 

@@ -15,6 +15,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
+
 
 class Ours:
     """A module with a compute dtype, or an `.onnx` file, opened with `SentenceEncoder`."""
@@ -203,6 +205,11 @@ KINDS = {
 }
 
 
+def peak_mb() -> float:
+    """Return the peak resident memory of this process in MB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / 1e6
+
+
 def main() -> None:
     if sys.argv[1] == "export_minilm":
         export_minilm(sys.argv[2])
@@ -243,7 +250,7 @@ def main() -> None:
                 cpu_milliseconds=1e3 * (time.process_time() - cpu) / len(found),
             )
         elif command == "peak":
-            answer(peak_mb=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
+            answer(peak_mb=peak_mb())
         else:
             answer(**model.facts(sentences))
 

@@ -13,6 +13,7 @@ import collections
 import os
 import resource
 import statistics
+import sys
 import time
 from collections.abc import Callable
 
@@ -28,6 +29,7 @@ _TEXT = flags.DEFINE_string(
 )
 _CALLS = flags.DEFINE_integer("calls", 200, "Calls to time; the median is printed.")
 _OPS = flags.DEFINE_integer("ops", 12, "Kinds of ops to print, slowest first.")
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
 
 
 def _milliseconds(run: Callable[[], object]) -> float:
@@ -37,7 +39,7 @@ def _milliseconds(run: Callable[[], object]) -> float:
 
 
 def _peak_mb() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / 1e6
 
 
 def _print_calls(path: str, text: str) -> None:

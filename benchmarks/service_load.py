@@ -127,7 +127,8 @@ def resident_mb(pid: int | None) -> float:
     if pid is None:
         return float("nan")
     status = Path(f"/proc/{pid}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line) / 1000
+    kib = next(int(line.split()[1]) for line in status.splitlines() if "VmRSS" in line)
+    return kib * 1024 / 1e6
 
 
 async def watch_memory(pid: int | None, seconds: float) -> list[float]:

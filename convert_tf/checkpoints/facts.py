@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
 from convert_tf.config.base import check
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.storage.checksums import check_files
@@ -54,6 +54,25 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
         ) from error
     check_files(folder, TRAINING_FILE)
     return facts
+
+
+def module_form(path: str | os.PathLike) -> str:
+    """Return `"module-60"` for an encoder's module that reads 60 tokens per text.
+
+    The graph of a module contains the maximum, and its weights do not. Modules with the same
+    weights may therefore have different vectors. A module that reads 512 tokens has the form `""`,
+    because earlier versions stored no form for modules.
+
+    Args:
+      path: any model. The result is `""` if it is not the module of an encoder.
+
+    Raises:
+      ValueError: if the `training.json` of a module is damaged or missing.
+    """
+    if kind_of(path) is not Kind.ENCODER_MODULE:
+        return ""
+    tokens = read_tokens(training_facts(path), None)
+    return "" if tokens == MAX_TOKENS else f"module-{tokens}"
 
 
 def numbers_turns(folder: str | os.PathLike) -> bool:

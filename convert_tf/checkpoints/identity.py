@@ -2,8 +2,8 @@
 
 Indexes, classifiers, arrays from `convert-tf embed` and reports from `convert-tf intent monitor`
 store this identity. The `.onnx` file of a released encoder may be written by different versions of
-convert_tf. The identity depends only on the weights and the exporter, so it stays the same until
-the exporter changes.
+convert_tf. The identity depends only on the weights, the maximum length of texts, the bits per
+weight and the exporter, so it stays the same until the exporter changes.
 """
 
 import os
@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from convert_tf.checkpoints.facts import module_form
 from convert_tf.checkpoints.kinds import (
     CONFIG_FILE,
     SAFETENSORS_FILE,
@@ -36,7 +37,8 @@ class EncoderIdentity(NamedTuple):
       checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has the
         checksum of the model it was exported from.
       form: `"onnx-8-512-3"` for an 8-bit `.onnx` file that reads 512 tokens and was written by
-        version 3 of the exporter; `""` for modules and runs.
+        version 3 of the exporter; `"module-60"` for a module that reads 60 tokens; `""` for runs,
+        and for modules that read 512 tokens.
     """
 
     checksum: str
@@ -68,6 +70,8 @@ class EncoderIdentity(NamedTuple):
         match self.form.split("-"):
             case ["onnx", bits, tokens, exporter]:
                 return f"{self.name} as {bits}-bit ONNX ({tokens} tokens, exporter {exporter})"
+            case ["module", tokens]:
+                return f"{self.name} as a module ({tokens} tokens)"
         return f"{self.name} ({self.form})"  # written by an earlier version
 
     def to_json(self) -> dict[str, str]:
@@ -80,11 +84,12 @@ def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
 
     Raises:
       OSError: if a file cannot be read.
+      ValueError: if the `training.json` of a module is damaged or missing.
     """
     path = os.fspath(path)
     if path.endswith(ONNX_SUFFIX) and (origin := _origin_of(path)):
         return origin
-    return EncoderIdentity(model_checksum(path), "")
+    return EncoderIdentity(model_checksum(path), module_form(path))
 
 
 def identity_from_json(described: Any) -> EncoderIdentity | None:

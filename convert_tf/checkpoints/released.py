@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from convert_tf import __version__
+from convert_tf.checkpoints.facts import module_form
 from convert_tf.checkpoints.kinds import (
     CONFIG_FILE,
     ONNX_FILES,
@@ -216,8 +217,8 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
     """Return the path of an encoder's 8-bit `.onnx` file in the cache. Make the file if necessary.
 
     `convert-tf export` makes the file in a separate process, which frees its 800 MB of memory when
-    it ends. There is a separate file for each combination of weights, version of convert_tf and
-    version of the exporter.
+    it ends. There is a separate file for each combination of weights, maximum length of texts,
+    version of convert_tf and version of the exporter.
 
     Args:
       folder: the folder of a module, or a Hugging Face folder.
@@ -229,7 +230,7 @@ def as_onnx(folder: Path, *, graph: str = "") -> Path:
         written.
     """
     name = "-".join(Path(os.path.abspath(folder)).parts[1:][-2:]) or "model"
-    weights = model_checksum(folder)
+    weights = model_checksum(folder) + module_form(folder)
     key = checksum([f"{__version__}:{EXPORTER}:{weights}".encode()])[:16]
 
     def export(work: Path) -> Path:

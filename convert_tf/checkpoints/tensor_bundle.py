@@ -23,6 +23,10 @@ _STRING = 7
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 
 
+# The errors that damage can cause. Numbers in a damaged index may be texts, or far too large.
+_OF_DAMAGE = (OSError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
+
+
 class EncoderVariables(Protocol):
     """Interface of classes that read an encoder's stored weights, such as `ModuleVariables`.
 
@@ -71,7 +75,7 @@ class ModuleVariables:
             self._number_of_files = header[1][0]
             graph = _fields(self._content(self._entries[_OBJECTS_KEY]))
             self._objects = [_fields(entry) for entry in graph[1]]
-        except (OSError, LookupError, ValueError) as error:
+        except _OF_DAMAGE as error:
             raise ValueError(f"the variables cannot be read: {error!r}") from error
 
     def __getitem__(self, path: str) -> np.ndarray:
@@ -80,7 +84,7 @@ class ModuleVariables:
             raise ValueError(f"{path} is missing")
         try:
             return self._array(key)
-        except (OSError, LookupError, ValueError) as error:
+        except _OF_DAMAGE as error:
             raise ValueError(f"{path} cannot be read: {error!r}") from error
 
     def __contains__(self, path: str) -> bool:
@@ -121,6 +125,12 @@ class ModuleVariables:
 
     def _key(self, path: str) -> bytes | None:
         """Return a variable's key in the checkpoint; None if there is no such variable."""
+        try:
+            return self._key_of_node(path)
+        except _OF_DAMAGE as error:
+            raise ValueError(f"{path} cannot be found: {error!r}") from error
+
+    def _key_of_node(self, path: str) -> bytes | None:
         node = self._objects[0]
         for name in path.encode().split(b"/"):
             # A child has a name and a number. Protobuf omits the number if it is 0.

@@ -76,7 +76,7 @@ def write_vectors(
     iterator = iter(pieces)
     first = next(iterator)
     with (
-        whole_file(path) as temporary,
+        whole_file(path, follows_links=True) as temporary,
         GrowingArray(temporary, dtype, row_shape=first.shape[1:]) as array,
     ):
         for piece in chain([first], iterator):

@@ -56,6 +56,7 @@ from typing import Any
 
 from convert_tf import metrics
 from convert_tf.cli.flags import Define, UsageError, check_read, define_encoder, same
+from convert_tf.cli.printing import printed_after_writing
 from convert_tf.evaluation.compare import compare, make_task
 from convert_tf.evaluation.tables import ranking_table, write_report
 from convert_tf.ranking.baselines import BASELINES, HISTORY, baseline_rankers, check_baselines
@@ -116,6 +117,6 @@ def run(values: Any) -> None:
         **same(values, "train_examples history"),
     )
     report = compare(rankers, task)
-    print(ranking_table(report), flush=True)  # printed first, because writing may fail
-    if values.output:
-        write_report(report, values.output)
+    with printed_after_writing(ranking_table(report)):
+        if values.output:
+            write_report(report, values.output)

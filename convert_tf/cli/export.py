@@ -18,7 +18,8 @@ your texts. model2vec and sentence-transformers can open this format. Static vec
 accurate, but encoding a text takes microseconds.
 
 Flags:
-  encoder: Encoder or ranker: a released name, a run, a module or a Hugging Face folder.
+  encoder: Encoder (a released name, a run, a module or a Hugging Face folder), or the run of a
+    ranker.
   output: Folder or file x.onnx to write.
   format: What to write. Default: onnx if --output ends with .onnx, otherwise module.
   max_tokens: Maximum number of tokens per text; longer texts are cut. Default: 512, or the limit of
@@ -38,13 +39,7 @@ from typing import Any
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.cli.flags import NEEDED, Define, UsageError, check_read, same
 
-_EXPORTED = (
-    Kind.DUAL_ENCODER,
-    Kind.RANKER,
-    Kind.ENCODER_MODULE,
-    Kind.RANKER_MODULE,
-    Kind.HUGGING_FACE_ENCODER,
-)
+_EXPORTED = (Kind.DUAL_ENCODER, Kind.RANKER, Kind.ENCODER_MODULE, Kind.HUGGING_FACE_ENCODER)
 REPLACED = ("", "**/*")
 OF_MODULES = ("encoder",)  # because an .onnx file cannot be exported again
 

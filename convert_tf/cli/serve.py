@@ -26,6 +26,7 @@ Flags:
   access_log: Print a line of JSON for each request to standard output.
 """
 
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -107,8 +108,11 @@ def _name(path: str) -> str:
 
     The name of an encoder from the Hugging Face hub is `OWNER/NAME`.
     """
-    place = Path(path)
+    place = Path(os.path.abspath(path))
     # The hub's cache stores a model in models--OWNER--NAME/snapshots/COMMIT.
     if hub_model := re.fullmatch(r"models--(.+)/snapshots", "/".join(place.parent.parts[-2:])):
         return hub_model[1].replace("--", "/")
-    return place.parent.name if place.name.isdigit() else re.sub(r"-\d+\Z", "", place.stem)
+    if place.name.isdigit():
+        return place.parent.name
+    name = place.stem if place.suffix == ".onnx" else place.name
+    return re.sub(r"-\d+\Z", "", name)

@@ -47,7 +47,7 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    if [values.data is None, not values.utterances, not values.triplets].count(False) != 1:
+    if [not values.data, not values.utterances, not values.triplets].count(False) != 1:
         raise UsageError("Pass one of --data, --utterances and --triplets.")
     from convert_tf.data.token_writer import (
         summary,

@@ -34,11 +34,16 @@ def _typed(name: str, value: Any, default: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return an integer of NumPy as an int, and a path as a string. Other values do not change."""
+    """Return a number of NumPy as one of Python, and a path as a string.
+
+    Lists become tuples, and their items are converted. Other values do not change.
+    """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    if isinstance(value, tuple):
+    if isinstance(value, list | tuple):
         return tuple(map(_plain, value))
+    if hasattr(value, "item") and getattr(value, "shape", None) == ():
+        return value.item()
     if hasattr(value, "__index__") and not isinstance(value, int):  # a boolean stays one
         with contextlib.suppress(TypeError):  # an array of several numbers
             return operator.index(value)
@@ -178,7 +183,11 @@ class Config:
     """Base class of configurations, which are written to and read from JSON.
 
     A field that a file lacks gets its default, for example if the field is newer than the file.
-    Integers of NumPy become `int`, and paths become strings.
+    Numbers and booleans of NumPy become those of Python, paths become strings, and lists become
+    tuples.
+
+    Raises:
+      ValueError: if a value is out of bounds or not one of the choices.
 
     Attributes:
       heading: heading in the help for fields without a `group`.
@@ -195,7 +204,8 @@ class Config:
             value = _plain(getattr(self, field.name))
             object.__setattr__(self, field.name, value)  # a frozen class has no other way
             if value is not None or field.default is not None:
-                is_integer = type(field.default) is not int or isinstance(value, int)
+                is_number = isinstance(value, int) and not isinstance(value, bool)
+                is_integer = type(field.default) is not int or is_number
                 check(is_integer, f"{field.name} must be a whole number.", value)
                 check_field(field.name, value, options[field.name])
 

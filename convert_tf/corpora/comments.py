@@ -79,7 +79,7 @@ _BRACKETED_NOTICE = re.compile(
     rf"\\?[\[({{<]\s*(?:(?:this|user|account|moderator|{_WHAT})\s+){{0,2}}"
     rf"(?:(?:was|has|been)\s+){{0,2}}{_HIDDEN}"
     rf"(?:\s+(?:this\s+)?(?:{_WHAT}|account|user))?"
-    rf"(?:\s*[:–—-][^\n]{{1,100}}|\s+(?:{_WHY}|too many)[^\n]{{0,200}})?\s*[.!]?\s*"
+    rf"(?:\s*[:–—-][^\n]{{1,100}}|\s+(?:{_WHY}|too many)[^\n]{{0,200}})?\s*(?:[.!]\s*)?"
     r"\\?(?:[\])}>][.!]?|\Z)",
     re.IGNORECASE,
 )
@@ -90,9 +90,10 @@ _TOOL_NOTICE = re.compile(
     r"(?:power ?delete ?suite|redact|shreddit|nuke ?reddit)\b",
     re.IGNORECASE,
 )
+# The time to match repeated greetings grows exponentially with their number, so there are few.
 _GREETING = (
     r"(?:(?:hi|hello|hey|greetings|sorry|unfortunately|thanks?|thank you)\b"
-    r"[^\n]{0,60}?[,.!:]?\s+)"
+    r"[^\n]{0,60}?[,.!:]?(?<=\S)\s+)"
 )
 _SITE_NOTICE = re.compile(
     # Notices that Reddit shows in place of a text.
@@ -102,11 +103,12 @@ _SITE_NOTICE = re.compile(
     rf"|(?:user|moderator) {_GONE} {_WHAT}[.!]?|{_WHAT} {_GONE}[.!]?"
     rf"|{_WHAT} {_GONE} (?:as per|per|under|for (?:break|violat|rule)\w*)\b.*"
     # Notices that moderators, their bots and authors write in place of a text, or below it.
-    rf"|{_GREETING}*(?:this|your) {_WHAT} (?:has been|was) (?:automatically )?{_GONE}"
+    rf"|{_GREETING}{{0,3}}(?:this|your) {_WHAT} (?:has been|was) (?:automatically )?{_GONE}"
     rf"(?:\s+{_WHY}.*|\s*[.!:].*)?"
-    rf"|(?:{_GREETING}+(?:it|this)|the {_WHAT}) (?:has been|was) (?:automatically )?{_GONE}\s+"
-    rf"{_WHY}.*"
-    rf"|{_GREETING}*(?:i|we)(?:['’]ve| have)? (?:had to remove|removed) (?:this|your) {_WHAT}\b.*"
+    rf"|(?:{_GREETING}{{1,3}}(?:it|this)|the {_WHAT}) (?:has been|was) (?:automatically )?{_GONE}"
+    rf"\s+{_WHY}.*"
+    rf"|{_GREETING}{{0,3}}(?:i|we)(?:['’]ve| have)? (?:had to remove|removed) (?:this|your) "
+    rf"{_WHAT}\b.*"
     r"|removed\W{1,3}(?:for |per |as |under |it )?(?:break|breaks|breaking|violat\w+)? ?(?:of )?"
     r"rules?\b.*",
     re.IGNORECASE | re.DOTALL,

@@ -31,6 +31,7 @@ _REPORT, _PLOT, _TOKEN_IDS = "report.json", "report.png", "ids"
 _TEXTS_PER_OCCURRENCE = 4_000  # in a small vocabulary, min_count rises by 1 per this many texts
 _MAX_TOKENS = 2**20  # no text is longer than this
 _LONGEST_BIN = 128  # longer texts are counted as having this many subwords
+_MAX_BARS = 30  # sources with a bar of their own in the picture
 
 
 @dataclasses.dataclass
@@ -302,10 +303,11 @@ def draw(report: Mapping[str, Any]) -> Any:
     figure = Figure(figsize=(12, 8), layout="constrained")
     by_source, lengths, history, dropped = figure.subplots(2, 2).flat
 
-    sources = list(report["examples"])[::-1]
+    examples = _largest_sources(report["examples"])
+    sources = list(examples)[::-1]
     left = np.zeros(len(sources))
     for split in SPLITS:
-        numbers = np.array([report["examples"][source][split] for source in sources])
+        numbers = np.array([examples[source][split] for source in sources])
         by_source.barh([*map(literal, sources)], numbers, left=left, label=split)
         left += numbers
     by_source.set(title="Examples by source", xlabel="examples")
@@ -331,6 +333,17 @@ def draw(report: Mapping[str, Any]) -> Any:
     for axes in (by_source, lengths, history, dropped):
         axes.grid()
     return figure
+
+
+def _largest_sources(examples: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
+    """Return the examples of the largest sources in their order, and of all others together."""
+    by_size = sorted(examples, key=lambda source: -sum(examples[source].values()))
+    shown = {*by_size[:_MAX_BARS]}
+    bars = {source: numbers for source, numbers in examples.items() if source in shown}
+    if others := by_size[_MAX_BARS:]:
+        totals = {split: sum(examples[source][split] for source in others) for split in SPLITS}
+        bars[f"{len(others):,} others"] = totals
+    return bars
 
 
 def _left_out(report: Mapping[str, Any]) -> dict[str, int]:

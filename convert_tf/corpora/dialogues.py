@@ -16,10 +16,12 @@ Besides `turns`, an object may have `source` and `id`. Other fields are ignored.
 """
 
 import unicodedata
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from convert_tf.corpora.comments import PRESETS, Rules, clean_text
 from convert_tf.corpora.dumps import (
     MAX_NAME_LENGTH,
     Conversation,
@@ -33,8 +35,10 @@ from convert_tf.readers.columns import TURNS, Columns, names_of_pair, with_colum
 from convert_tf.readers.files import UnusableError
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.json_text import whole_characters
+from convert_tf.text.characters import fold
 
 _SHOWN_KEYS = 12
+_CLEAN = Rules(**PRESETS["clean"])
 
 _TEXTS = ("text", "content", "value", "utterance", "message", "body")
 _SPEAKERS = ("speaker", "author", "role", "from")
@@ -65,8 +69,8 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
     The source of a dialogue is the object's `source`. Without it, the source is the file name
     without folder and suffixes. A dialogue with an id gets the conversation id `source/id`.
     Otherwise the conversation id is a hash of the dialogue's texts, so copies in different files
-    are in the same split. The conversation id of a pair is a hash of its context that ignores case
-    and white space (`pair_id`).
+    are in the same split. The conversation id of a pair is a hash of its cleaned context that
+    ignores case and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
     answer the turn before it. The turns on each side of it become separate conversations with the
@@ -155,11 +159,19 @@ def pairs_of(
 def pair_id(contexts: Iterable[str]) -> str:
     """Return the id of a pair: a hash of its context, so all answers to it are in the same split.
 
-    Case, white space and Unicode variants of characters (NFKC) do not change the id.
+    Contexts that differ only in case, white space, invisible characters or Unicode variants of
+    characters (`convert_tf.text.characters.fold`, NFKC) have the same id. The same is true for
+    contexts that the `clean` preset makes equal, such as contexts with different URLs. The id does
+    not depend on the rules of a run.
     """
-    return hash_of(
-        " ".join(unicodedata.normalize("NFKC", text).casefold().split()) for text in contexts
-    )
+    return hash_of(map(_compared, contexts))
+
+
+def _compared(context: str) -> str:
+    cleaned = clean_text(context, _CLEAN, changed=Counter())
+    # A context that is only a URL or a quotation is empty after cleaning.
+    text = unicodedata.normalize("NFKC", fold(cleaned) or fold(context))
+    return " ".join(text.casefold().split())
 
 
 def _dialogue(
@@ -208,7 +220,13 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
     Consecutive turns in the same role are joined.
     """
     turns: list[Turn | None] = []
+    parts: list[str] = []  # texts to join to the last turn
     role_before = None
+
+    def end_turn() -> None:
+        if len(parts) > 1 and (last := turns[-1]):
+            turns[-1] = last._replace(text="\n".join(parts))
+
     for value in values:
         if isinstance(value, dict):
             role = next((value[name] for name in _ROLES if isinstance(value.get(name), str)), None)
@@ -220,13 +238,16 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
             role = None
         spoken: list[Turn | None] = [*_turns_of(value)]
         for turn in spoken or [None]:
-            before = turns[-1] if turns else None
             is_same = role is not None and role == role_before
-            if is_same and before and before.text and turn and turn.text:
-                turns[-1] = Turn(f"{before.text}\n{turn.text}", turn.author)
+            if is_same and parts and turn and turn.text:
+                parts.append(turn.text)
+                turns[-1] = turn
             else:
+                end_turn()
                 turns.append(turn)
+                parts = [turn.text] if turn and turn.text else []
         role_before = role
+    end_turn()
     return turns
 
 

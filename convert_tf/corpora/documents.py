@@ -25,7 +25,8 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield each document as a conversation whose turns are the document's sentences.
 
     The conversation id is a hash of the first two sentences, so copies of a document are in the
-    same split.
+    same split. An unusable line ends a document, because the sentences before and after it do not
+    follow each other. The lines after it are a new document.
 
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable lines as
@@ -36,11 +37,16 @@ def read(file: CountedFile) -> Iterator[Conversation]:
       ContentError: if the file has another format.
     """
     sentences: list[str] = []
+    last_line = 0  # number of the last usable line
     with open_decompressed(file) as stream:
         check_format(file.name, stream.peek()[:HEAD_BYTES])
         for line in lines_in(iter(stream.read1, b""), file):
             with file.skipping():
                 cells = [text for cell in decoded(line).split("\t") if (text := cell.strip())]
+                if file.lines > last_line + 1:
+                    yield from _document(sentences, file)
+                    sentences = []
+                last_line = file.lines
                 if len(cells) == 1:
                     sentences.append(cells.pop())
                     if len(sentences) < _MAX_SENTENCES:

@@ -15,15 +15,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from convert_tf.readers.delimited import TABLE_SUFFIXES
 from convert_tf.readers.files import TableFile, UnusableError, json_in_line, lines_in, read_lines
+from convert_tf.readers.tables import JSON_SUFFIXES
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import whole_characters
-from convert_tf.storage.lines import COMPRESSED_SUFFIXES, read_pieces, zst_written
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES, distinct_files, read_pieces, zst_written
 from convert_tf.storage.progress import Progress
 
 _MAX_USED_OF_BAD = 0.1  # a file with at most this many usable turns per bad line is mostly bad
 _NUM_FIRST_BAD = 5  # number of bad lines named in messages and reports
 MAX_NAME_LENGTH = 200
+_SUFFIXES = (*TABLE_SUFFIXES, *JSON_SUFFIXES, ".parquet", ".txt")
 
 
 class Turn(NamedTuple):
@@ -62,8 +65,13 @@ def base_name(path: str) -> str:
 
 
 def corpus_name(path: str) -> str:
-    """Return a file name without folder and suffixes: `chats` for `data/chats.jsonl.zst`."""
-    return whole_characters(os.path.splitext(base_name(path))[0])
+    """Return a file name without folder and known suffixes.
+
+    For example, `chats` for `data/chats.jsonl.zst`, and `RC_2023.01` for `RC_2023.01.zst`.
+    """
+    name = base_name(path)
+    stem, suffix = os.path.splitext(name)
+    return whole_characters(stem if suffix.lower() in _SUFFIXES else name)
 
 
 def text_field(fields: Mapping[str, Any], name: str) -> str:
@@ -216,7 +224,7 @@ class CountedFile(TableFile):
 
 
 def find_files(patterns: Sequence[str]) -> list[str]:
-    """Return the paths of the files that match names or glob patterns, sorted, each path once.
+    """Return the paths of the files that match names or glob patterns, sorted, each file once.
 
     Raises:
       ValueError: if a pattern matches no file.
@@ -232,7 +240,7 @@ def find_files(patterns: Sequence[str]) -> list[str]:
                 "put patterns in quotes."
             )
         files.update(matches)
-    return sorted(files)
+    return distinct_files(sorted(files))
 
 
 def read_objects(file: CountedFile) -> Iterator[dict[str, Any]]:
@@ -257,7 +265,8 @@ def split_dump(path: str, output: str, *, part_bytes: int, overwrite: bool = Fal
       output: folder for the parts. It may contain other files, such as parts of other dumps.
       part_bytes: size of each part before compression, in bytes. A part may exceed it by up to one
         line.
-      overwrite: whether to replace earlier parts of this dump.
+      overwrite: whether to replace earlier parts of this dump, or of another dump with the same
+        name (`corpus_name`).
 
     Returns:
       The file names of the parts.

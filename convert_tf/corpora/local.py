@@ -1,13 +1,16 @@
 """Prepare data on one machine: turn dumps and other corpora into a data folder.
 
 An external sort groups the comments in the dumps by thread. A second sort puts the examples from
-threads and conversations into shard order. Only one thread of comments is in memory at a time.
+threads and conversations into shard order. Of the comments, only one thread is in memory at a time.
 """
 
 import contextlib
 import errno
 import functools
+import itertools
+import operator
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -83,7 +86,18 @@ class ExternalSorter:
         self.num_rows += 1
 
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield all rows in bytewise order of their keys. No rows can be added afterwards."""
+        """Yield all rows in bytewise order of keys, then payloads. No rows can be added afterwards.
+
+        Rows with equal keys are in the order in which Spark sorts them. Their different payloads
+        are in memory at once.
+        """
+        # DuckDB would need several times the memory to sort by key and payload.
+        for _, rows in itertools.groupby(self._rows_by_key(), key=operator.itemgetter(0)):
+            copies = Counter(rows)
+            for row in sorted(copies):
+                yield from itertools.repeat(row, copies[row])
+
+    def _rows_by_key(self) -> Iterator[tuple[str, str]]:
         self._file.close()
         if not self.num_rows:
             return

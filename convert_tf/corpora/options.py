@@ -18,6 +18,7 @@ from convert_tf.data.schema import SPLITS
 from convert_tf.data.tasks.formats import TASK_FORMATS
 
 REDDIT = "reddit"
+_TOO_MANY = 100_000  # names of shards have numbers of five digits
 _NO_LIMIT = 2**31 - 1  # characters
 
 
@@ -118,9 +119,10 @@ class PrepareOptions(Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        numbers = self.num_shards.values()
         check(
-            set(self.num_shards) == set(SPLITS) and min(self.num_shards.values()) >= 1,
-            "num_shards must be at least 1 for each split.",
+            set(self.num_shards) == set(SPLITS) and min(numbers) >= 1 and max(numbers) < _TOO_MANY,
+            f"num_shards must be at least 1 and below {_TOO_MANY:,} for each split.",
             dict(self.num_shards),
         )
 

@@ -35,8 +35,8 @@ _OTHER_NAMES = {*TEXT, *LABEL, "sentence1", "sentence2", "premise", "hypothesis"
 def read(file: CountedFile) -> Iterator[Conversation]:
     """Yield a conversation with a context and its response per row, or the dialogues in JSON.
 
-    The conversation id is a hash of the context that ignores case and white space, so all answers
-    to a question are in the same split. A model is then never tested on a question from its
+    The conversation id is a hash of the cleaned context (`dialogues.pair_id`), so all answers to a
+    question are in the same split. A model is then never tested on a question from its
     training data, and a correct answer never counts as a wrong one.
 
     Args:

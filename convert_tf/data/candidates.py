@@ -130,7 +130,7 @@ def _example(value: Any) -> CandidateExample:
         raise ValueError("not a JSON object")
     fields: list[Any] = [value.get(name) for name in CANDIDATES]
     context, candidates, label = fields
-    if isinstance(candidates, str):  # a cell in CSV, where lists are written as JSON
+    if isinstance(candidates, str):  # a text cell, in which lists are written as JSON
         candidates, label = _cell(candidates), _cell(label)
         is_list = isinstance(context, str) and context.startswith("[")
         context = _cell(context) if is_list else context
@@ -148,9 +148,14 @@ def _example(value: Any) -> CandidateExample:
 
 
 def _cell(text: Any) -> Any:
-    """Return the value of a CSV cell: a list or a number if it is JSON, else the text."""
+    """Return the value of a text cell: a list or a number if it is JSON, else the text.
+
+    Values that are not texts, such as numbers in a Parquet file, are returned as they are.
+    """
+    if not isinstance(text, str):
+        return text
     try:
-        value = json_of_texts(text or "")
+        value = json_of_texts(text)
     except ValueError:
         return text
     return value if isinstance(value, list | int) else text

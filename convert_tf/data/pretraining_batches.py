@@ -269,6 +269,9 @@ class PretrainingBatches:
 
     Yields:
       A tuple of a batch (see `masked_batch`) and the position after this batch.
+
+    Raises:
+      ValueError: if there are fewer than two examples, so that one half would be empty.
     """
 
     examples: Examples
@@ -278,6 +281,13 @@ class PretrainingBatches:
     shuffle_buffer: int
     seed: int
     position: Position = dataclasses.field(default_factory=Position)
+
+    def __post_init__(self) -> None:
+        if self.examples.num_examples < 2:
+            raise ValueError(
+                "Pre-training needs at least two training examples, one for each objective. "
+                f"Received: {self.examples.num_examples}."
+            )
 
     def __iter__(self) -> Iterator[tuple[dict[str, np.ndarray], Position]]:
         order = ExampleOrder(

@@ -17,6 +17,7 @@ import numpy as np
 
 from convert_tf.data.schema import EXTRA_FEATURES, SPLITS, Example
 from convert_tf.extras import needs
+from convert_tf.storage.folders import put_aside
 
 _SHARD_NAME = re.compile(r"\w+-\d{5}-of-\d{5}\.tfrecord")
 MARK_EVERY = 32  # the index stores the offset of every 32nd record
@@ -60,14 +61,18 @@ def list_shards(folder: str, split: str) -> list[str]:
     if not paths:
         raise ValueError(
             f"{folder!r} has no records of the split {split} ({split}-?????-of-?????.tfrecord). "
-            f"Splits are {', '.join(SPLITS)}. Write records with `convert-tf prepare`."
+            + (
+                put_aside(folder)
+                or f"Splits are {', '.join(SPLITS)}. Write records with `convert-tf prepare`."
+            )
         )
     num_shards = int(paths[-1].rsplit("-", 1)[1].removesuffix(".tfrecord"))
     expected = {shard_name(split, index, num_shards) for index in range(num_shards)}
     if wrong := sorted(expected.symmetric_difference(map(os.path.basename, paths))):
         raise ValueError(
             f"Shards in {folder!r} are missing or left over from another run: "
-            f"{', '.join(wrong[:3])}. Write the folder again with `convert-tf prepare`."
+            f"{', '.join(wrong[:3])}. "
+            f"{put_aside(folder) or 'Write the folder again with `convert-tf prepare`.'}"
         )
     return paths
 

@@ -105,6 +105,7 @@ class ArrayFolder:
     def __init__(self, folder: str) -> None:
         self.folder = folder
         facts = FORMAT.facts(folder)
+        _check_entries(folder, facts)
         self.tokenizer_name: str = facts["tokenizer"]
         self.vocab_size: int = facts["vocab_size"]
         self.num_oov_buckets: int = facts["num_oov_buckets"]
@@ -188,6 +189,24 @@ class ArrayFolder:
         if unchecked := files - self._checked:  # without names, check_files checks all files
             check_files(self.folder, *unchecked)
             self._checked |= unchecked
+
+
+def _check_entries(folder: str, facts: Mapping[str, Any]) -> None:
+    """Check the values inside `splits` and `sources`, which `FORMAT` does not check.
+
+    Raises:
+      ValueError: if a split has no number of examples, or the sources are not a list of names.
+    """
+    splits, sources = facts["splits"].values(), facts.get("sources", [])
+    numbers = [split.get("examples") if isinstance(split, dict) else None for split in splits]
+    wrong = [] if all(type(number) is int and number >= 0 for number in numbers) else ["splits"]
+    if not isinstance(sources, list) or not all(isinstance(name, str) for name in sources):
+        wrong.append("sources")
+    if wrong:
+        raise ValueError(
+            f"{Path(folder) / FORMAT.facts_file} has entries with a wrong value: "
+            f"{', '.join(wrong)}. {FORMAT.remedy}"
+        )
 
 
 class ArrayExamples:

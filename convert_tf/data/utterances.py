@@ -36,6 +36,7 @@ from convert_tf.readers import columns
 from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.checksums import short_digest
+from convert_tf.storage.lines import distinct_files
 from convert_tf.storage.messages import shortened
 
 TEXT = ("text",)
@@ -53,7 +54,7 @@ class Utterance(NamedTuple):
 
 
 def matching_files(patterns: Sequence[str]) -> list[str]:
-    """Return the paths of the tables that match names or patterns, each path once.
+    """Return the paths of the tables that match names or patterns, each file once.
 
     The paths are ordered by pattern and then by file name.
 
@@ -76,7 +77,7 @@ def matching_files(patterns: Sequence[str]) -> list[str]:
                 "in quotes."
             )
         paths |= dict.fromkeys(sorted(names))
-    return [*paths]
+    return distinct_files(paths)
 
 
 def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
@@ -173,7 +174,9 @@ class UtteranceDraws:
         self._labels = self.examples.column("labels")
         sources = self.examples.sources()
         intents = self._labels.astype(np.int64) * len(self.examples.source_names) + sources
-        self.intents = np.where(self._labels == NO_LABEL, NO_LABEL, intents)
+        # Consecutive numbers fit into the int32 columns of a batch.
+        _, dense = np.unique(intents, return_inverse=True)
+        self.intents = np.where(self._labels == NO_LABEL, NO_LABEL, dense)
         self._by_intent = np.argsort(self.intents, kind="stable")
         self._sorted_intents = self.intents[self._by_intent]
 

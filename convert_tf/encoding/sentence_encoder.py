@@ -25,7 +25,7 @@ from convert_tf.encoding.text_batches import (
     text_bytes,
 )
 from convert_tf.extras import needs
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.numerics.vectors import dot_products, unit_rows
 from convert_tf.storage.folders import put_aside
 from convert_tf.storage.progress import Progress
 
@@ -434,7 +434,7 @@ class SentenceEncoder:
         encodings = self.encode_contexts(
             [text for text, _ in parts], [extra for _, extra in parts] if has_history else None
         )
-        cosines = encodings @ self.encode_responses(candidates).T
+        cosines = dot_products(encodings, self.encode_responses(candidates))
         best = np.argsort(-cosines, axis=1, kind="stable")[:, :top_k]
         rankings = [
             [(candidates[i], float(row[i])) for i in order]

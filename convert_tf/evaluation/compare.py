@@ -24,6 +24,7 @@ from convert_tf.data.schema import CandidateExample, TurnExample
 from convert_tf.ranking.baselines import visible_turns
 from convert_tf.ranking.protocol import TextRanker, runs_of_lists
 from convert_tf.ranking.ranker import open_ranker
+from convert_tf.storage.messages import listed
 from convert_tf.storage.progress import Progress
 
 ALL = "all"
@@ -47,8 +48,9 @@ def in_batch_examples(
 ) -> Iterator[GroupedExample]:
     """Yield examples whose candidates are the responses in their block.
 
-    The last block is dropped if it is not full, and the number of dropped examples is printed.
-    Candidates are shuffled, so that no ranker benefits from their order.
+    The last block is dropped if it is not full, and the number of dropped examples is printed, for
+    all examples and by source. Candidates are shuffled, so that no ranker benefits from their
+    order.
 
     Args:
       conversations: examples, in the order in which they are divided into blocks.
@@ -74,8 +76,14 @@ def in_batch_examples(
                 ranked = CandidateExample(example.turns, candidates, (place,))
                 yield _grouped(ranked, by_history and group == ALL, group)
             del pending[group]
-    if left_out := len(pending.get(ALL, ())):
+    if left_out := len(pending.pop(ALL, ())):
         print(f"{left_out} examples are left out: they do not fill a block of {block_size}")
+    if left_out := sum(map(len, pending.values())):
+        names = listed([f"{group} ({len(rest)})" for group, rest in sorted(pending.items())])
+        print(
+            f"{left_out} examples are left out of the blocks of their source for the same reason: "
+            f"{names}"
+        )
 
 
 def given_examples(
@@ -170,6 +178,16 @@ class RankingTask(NamedTuple):
     facts: Mapping[str, Any]
 
 
+def _too_few(facts: Mapping[str, Any]) -> str:
+    limit, remedy = facts.get("max_examples"), "Use more data"
+    if limit is not None and limit < facts.get("block_size", 0):
+        remedy = f"Raise --max_examples, which is {limit}"
+    return (
+        "There are too few examples for a block of candidates. "
+        f"{remedy}, or use a smaller --block_size."
+    )
+
+
 def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
     """Rank the same examples with each ranker, a few thousand examples at a time.
 
@@ -223,14 +241,7 @@ def compare(rankers: Sequence[TextRanker], task: RankingTask) -> Report:
                         by_group[index].setdefault(group, []).append(numbers)
             progress.add(len(chunk))
     if not lengths:
-        limit = task.facts.get("max_examples")
-        remedy = "Use more data"
-        if limit is not None and limit < task.facts.get("block_size", 0):
-            remedy = f"Raise --max_examples, which is {limit}"
-        raise ValueError(
-            "There are too few examples for a block of candidates. "
-            f"{remedy}, or use a smaller --block_size."
-        )
+        raise ValueError(_too_few(task.facts))
     ks = list(task.ks)
     return {
         "task": {**task.facts, "k": ks, "examples_sha256": digest.hexdigest()},

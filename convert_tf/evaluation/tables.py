@@ -1,6 +1,9 @@
 """Write the results of an evaluation as tables, JSON and a bar chart."""
 
+import contextlib
+import math
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -98,7 +101,7 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
 
     Raises:
       ValueError: if the folder contains a report on other examples, or with other metrics or
-        another history, or a damaged report.
+        another history, or a damaged report. Nothing is then written.
       OSError: if a file cannot be written.
     """
     folder = Path(folder)
@@ -115,6 +118,8 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
         new = {row["name"]: row for row in report["rows"]}
         rows = [new.pop(row["name"], row) for row in before["rows"]]
         report = {**report, "rows": [*rows, *new.values()]}
+        with _no_damage(path):
+            _rows(report)  # rows of an edited report may lack metrics of the other rows
     contents = {path.name: written_json(report), "evaluation.md": ranking_markdown(report)}
     write_results(folder, contents)
     write_picture(folder / "evaluation.png", lambda: ranking_chart(report))
@@ -122,12 +127,28 @@ def write_report(report: Report, folder: str | os.PathLike) -> Report:
 
 
 def _read(path: Path) -> Report:
+    with _no_damage(path):
+        report: Report = parsed_json(path.read_text(encoding="utf-8"))
+        rows = report["rows"]
+        scores = [score for row in rows for score in row["groups"].values()]
+        numbers = [row["seconds"] for row in rows]
+        numbers += [n for score in scores for n in (score["examples"], *score["metrics"].values())]
+        has_rows = bool(rows) and all(
+            isinstance(row["name"], str) and row["name"] and ALL in row["groups"] for row in rows
+        )
+        has_scores = all(score["metrics"] for score in scores) and all(map(math.isfinite, numbers))
+        if not (has_rows and has_scores and isinstance(report["task"], dict)):
+            raise ValueError("an entry has a wrong value")
+        return report
+
+
+@contextlib.contextmanager
+def _no_damage(path: Path) -> Iterator[None]:
+    """Raise the same `ValueError` whatever is wrong with the report in a file."""
     try:
-        report = parsed_json(path.read_text(encoding="utf-8"))
-        if all(ALL in row["groups"] and row["name"] for row in report["rows"]) and report["task"]:
-            return report
-    except (ValueError, KeyError, TypeError):
-        pass
-    raise ValueError(
-        f"{str(path)!r} was not written by an evaluation. Remove it, or choose another --output."
-    )
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
+        raise ValueError(
+            f"{str(path)!r} was not written by an evaluation, or was changed since. Remove it, or "
+            "choose another --output."
+        ) from error

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from convert_tf.checkpoints.facts import data_facts, shown_name
+from convert_tf.checkpoints.kinds import CheckpointError
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.encoding.signatures import SHORTER_DIMS, SIGNATURES
 from convert_tf.export.source import EncoderSource
@@ -99,9 +100,15 @@ def notes_of(folder: str | os.PathLike) -> str:
     """Return the author's notes from a module's card; `""` if the card has none.
 
     These include what someone has added to the card between the notes and the section on limits.
+
+    Raises:
+      CheckpointError: if the card is not UTF-8.
     """
     path = Path(folder) / CARD_FILE
-    card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    try:
+        card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    except UnicodeDecodeError as error:
+        raise CheckpointError(f"{str(path)!r} is not UTF-8 ({error}). Save it as UTF-8.") from error
     if _START in card:
         marked = card.split(_START, 1)[1]
         end = marked.rfind(_END)  # −1 if someone has removed this comment

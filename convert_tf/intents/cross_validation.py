@@ -463,7 +463,8 @@ def fit_intent_thresholds(
 def _between(scores: np.ndarray) -> np.ndarray:
     """Return candidate thresholds: the lowest score, all midpoints, and one above all scores."""
     values = np.unique(scores)
-    return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:] + 1e-6])
+    above = np.nextafter(values[-1:], np.inf)  # float32 would lose a small constant
+    return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, above])
 
 
 def _gain(scores: ScopeScores, thresholds: np.ndarray, chosen: Any = True) -> np.ndarray:

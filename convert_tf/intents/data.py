@@ -57,7 +57,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     Raises:
       ValueError: if a file has another format, is not UTF-8 or has no rows; a column is missing
         or occurs twice; a row has no text, no label or too many fields; or Rasa would ignore a
-        line.
+        line. Texts and labels of only white space and invisible characters count as missing.
       OSError: if the file cannot be read.
     """
     path = os.fspath(path)
@@ -68,7 +68,7 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
         raise ValueError(f"{path} has no rows with a text and a label.")
     empty = [f"{place} without text" for place, text, _ in rows if not fold(text)]
     if needs_labels:
-        empty += [f"{place} without label" for place, _, label in rows if not label]
+        empty += [f"{place} without label" for place, _, label in rows if not fold(label)]
     if empty:
         raise ValueError(
             f"Some rows of {path} are incomplete: {listed(empty)}. Complete them, or remove them."

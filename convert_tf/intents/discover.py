@@ -22,6 +22,7 @@ from convert_tf.intents.messages import (
     counted_messages,
     encode_of,
     in_batches,
+    masked,
     rest_text,
     shuffled,
     unsure,
@@ -70,7 +71,8 @@ def discover_intents(
         the classifier's intents.
       min_size: minimum number of messages in a group. Messages in smaller groups are leftovers.
       min_confidence: minimum probability of a confident answer.
-      mask: whether to mask numbers and e-mail addresses before anything else.
+      mask: whether to mask numbers and e-mail addresses before anything else, in messages and in
+        the classifier's examples.
       seed: seed for the sample that is grouped.
       earlier: the `groups` and the `gone` groups of an earlier result, each with `group`, `label`
         and `texts`; None if there is no earlier result. A group gets the number and label of an
@@ -112,7 +114,7 @@ def discover_intents(
             f"The log has {len(sample)} different messages{which}, and {least} groups need at "
             f"least {least}. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
         )
-    scatter = None if classifier is None else _scatter_of(classifier, seed)
+    scatter = None if classifier is None else _scatter_of(classifier, seed, mask=mask)
     numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)
 
     def sizes_of(groups: np.ndarray, messages: Sequence[str]) -> np.ndarray:
@@ -257,8 +259,11 @@ def _unsure_batches(
             yield chosen, encode(chosen)
 
 
-def _scatter_of(classifier: Any, seed: int) -> float | None:
+def _scatter_of(classifier: Any, seed: int, *, mask: bool = False) -> float | None:
     """Return the variance within a classifier's intents, measured on at most 2,000 examples.
+
+    With `mask`, examples are masked as messages are. Equal examples of an intent count once, as
+    equal messages do.
 
     Returns:
       The mean squared distance between an example and the mean of its intent, corrected for the
@@ -267,11 +272,12 @@ def _scatter_of(classifier: Any, seed: int) -> float | None:
     examples = getattr(classifier, "examples_", None)
     if examples is None:
         return None
-    rows = [
-        (text, label)
+    pairs = (
+        (masked(text) if mask else text, label)
         for text, label in zip(*examples, strict=True)
         if label != classifier.decision.out_of_scope_label
-    ]
+    )
+    rows = [*dict.fromkeys(pairs)]
     order = np.random.default_rng(seed).permutation(len(rows))[:COMPARED]
     labels = [rows[place][1] for place in order]
     num_free = len(labels) - len({*labels})

@@ -10,7 +10,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from itertools import compress
-from numbers import Number
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -296,21 +295,23 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       The labels, `[labels]`. The array has the dtype object if only some labels are strings.
 
     Raises:
-      ValueError: if a label is missing (None, NaN, NA or NaT), is neither a string nor a number nor
-        a boolean, or is an integer that does not fit 64 bits; if a text has several labels; or if
+      ValueError: if a label is missing (None, NaN, NA or NaT), has only white space and invisible
+        characters, is neither a string nor an integer, float or boolean, or is an integer that does
+        not fit 64 bits; if labels mix booleans and numbers; if a text has several labels; or if
         there are several columns.
     """
     names = listed_labels(labels)
     for index, name in enumerate(names):
         if _is_missing(name):
             raise ValueError(
-                f"Text {index} has no label. Received: {name}. Add one, or omit the text."
+                f"Text {index} has no label. Received: {name!r}. Add one, or omit the text."
             )
         if not _is_label(name):
             raise ValueError(
                 f"Labels must be strings, or integers from -2**63 to 2**63 - 1. Received: {name!r} "
                 f"for text {index}. Convert the labels to strings."
             )
+    _check_booleans(names)
     is_mixed = len({isinstance(name, str) for name in names}) > 1
     # Without the dtype object, numbers among strings would become strings. NumPy would write the
     # name of an enumeration's member, such as "Intent.GREET", instead of its string.
@@ -319,15 +320,31 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
 
 
 def _is_label(label: Any) -> bool:
+    if isinstance(label, np.timedelta64):  # NumPy counts it among the integers
+        return False
     if isinstance(label, int | np.integer):
         return -(2**63) <= int(label) < 2**63  # NumPy would round larger integers to floats
     is_scalar = getattr(label, "shape", None) == ()  # a scalar of NumPy
-    return isinstance(label, str | Number) or (is_scalar and np.asarray(label).dtype.kind != "S")
+    return isinstance(label, str | float) or (is_scalar and np.asarray(label).dtype.kind in "biufU")
+
+
+def _check_booleans(labels: Sequence[Any]) -> None:
+    """Raise `ValueError` if there are booleans and numbers; NumPy would make True the number 1."""
+    others = [label for label in labels if not isinstance(label, str)]
+    booleans = [label for label in others if np.asarray(label).dtype.kind == "b"]
+    if 0 < len(booleans) < len(others):
+        number = next(label for label in others if np.asarray(label).dtype.kind != "b")
+        raise ValueError(
+            f"Labels mix booleans and numbers ({booleans[0]!r}, {number!r}). Convert them to one "
+            "type."
+        )
 
 
 def _is_missing(label: Any) -> bool:
     if label is None:
         return True
+    if isinstance(label, str):
+        return not fold(label)
     try:
         return bool(label != label)  # NaN and NaT
     except TypeError:  # a comparison with NA has no truth value
@@ -382,12 +399,12 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
     spellings: dict[str, list[str]] = {}
     for label in counts:
         if isinstance(label, str):
-            plain = unicodedata.normalize("NFC", unicodedata.normalize("NFC", label).casefold())
-            spellings.setdefault(" ".join(plain.split()), []).append(label)
+            spellings.setdefault(fold(fold(label).casefold()), []).append(label)
     if similar := [", ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]:
         notes.append(
             f"Intents that look alike: {listed(similar, separator='; ')}. They differ only in "
-            "case, white space or the encoding of accents, and are trained as different intents. "
+            "case, white space, invisible characters or the encoding of characters, and are "
+            "trained as different intents. "
             "If they are meant to be the same intent, give them one spelling."
         )
     by_text: dict[str, dict[Any, None]] = {}

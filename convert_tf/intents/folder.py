@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.checkpoints.facts import module_form
 from convert_tf.checkpoints.identity import identity_from_json, identity_of
 from convert_tf.checkpoints.kinds import MODULE_FILES, files_that_count
 from convert_tf.checkpoints.released import model_path
@@ -173,12 +174,13 @@ def _record(encoder: Any, copied: str | None) -> dict[str, Any]:
 
 
 def _fingerprint(path: str | os.PathLike[str]) -> str:
-    """Return a digest of an encoder's weights and vocabulary."""
+    """Return a digest of an encoder's weights, vocabulary and maximum length of texts."""
     root = Path(model_path(path))
-    return fingerprint(
+    weights = fingerprint(
         ("" if file == root else file.relative_to(root).as_posix(), file)
         for file in files_that_count(root)
     )
+    return weights + module_form(root)
 
 
 class Saved(NamedTuple):

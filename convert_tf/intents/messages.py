@@ -19,16 +19,20 @@ COMPARED = 2_000  # maximum number of messages and of examples whose distances a
 CENTRAL = 5  # number of messages shown per group
 MAX_TEXT = 90  # maximum number of characters printed per message
 _MESSAGES_AT_ONCE = 4096
-_EMAIL = re.compile(r"[\w.+-]+@[\w-]+\.[\w.-]*\w")
+# Both patterns take linear time, even for a word of a megabyte, because no match is tried in the
+# middle of a word. `_EMAIL` matches every word; only those with a domain are e-mail addresses.
+_EMAIL = re.compile(r"[\w.+-]+(?P<domain>@[\w-]+\.[\w.-]*\w)?")
 # One or several words that contain digits, such as a telephone number, an account or a date.
-_NUMBER = re.compile(r"\+?\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
+_NUMBER = re.compile(r"(?:\+|(?<!\w))\w*\d\w*(?:[ .,:/()+-]+\w*\d\w*)*")
 
 Report = dict[str, Any]
 
 
 def masked(text: str) -> str:
     """Return the text with e-mail addresses and numbers replaced by `[email]` and `[number]`."""
-    return _NUMBER.sub("[number]", _EMAIL.sub("[email]", text))
+    if "@" in text:
+        text = _EMAIL.sub(lambda match: "[email]" if match["domain"] else match[0], text)
+    return _NUMBER.sub("[number]", text)
 
 
 def counted_messages(texts: Iterable[str], *, mask: bool = False) -> Counter[str]:

@@ -69,7 +69,8 @@ def monitor_messages(
         each of them;
       - `drift`: a comparison of messages with examples; None if the classifier has no examples.
         `farther` is the probability that a message is farther from the nearest example than an
-        example is from the nearest other example. `p_value` is the p-value of a Mann-Whitney test;
+        example is from the nearest other example. `p_value` is the p-value of a Mann-Whitney test
+        in which copies of a message count once;
       - `groups`: groups of unsure messages, each a dict with `label`, `words`, `size`, `share` and
         five `texts`. With `since`, each group also has `before`, the share of the same group in the
         earlier period, or 0 if it did not exist;
@@ -110,7 +111,7 @@ def monitor_messages(
         between = _cosines_between(examples)
         is_far = np.array(cosines) < np.quantile(between, _FAR_SHARE)
         far = sum(counts[messages[place]] for place in np.flatnonzero(is_far))
-        drift = _drift(between, cosines[:COMPARED])
+        drift = _drift(between, np.array(cosines), [counts[message] for message in messages])
     report: Report = {
         "messages": counts.total(),
         "mask": mask,
@@ -126,12 +127,15 @@ def monitor_messages(
             classifier=classifier,
             min_size=min_size,
             min_confidence=min_confidence,
+            mask=mask,
             seed=seed,
         ),
     }
     if since is not None:
-        gone = _add_earlier_shares(report["groups"], since["groups"], classifier.encode)
+        gone = _add_earlier_shares(report["groups"], since, classifier.encode)
         report["changes"] = _changes(report, since, gone)
+        for row in report["groups"]:
+            row["before"] = rounded(row["before"])
     return report
 
 
@@ -186,6 +190,8 @@ def _check_report(report: Any) -> None:
             is_number(row.get("share")) and row["share"] <= 1,
             f"has no 'share' from 0 to 1 in {place}",
         )
+        size = row.get("size", 0)
+        check(is_number(size) and size <= messages, f"has {size!r} messages in {place}")
         texts = row.get("texts")
         are_texts = isinstance(texts, list) and all(isinstance(text, str) for text in texts)
         check(bool(are_texts and texts), f"has no 'texts' to compare in {place}")
@@ -211,7 +217,8 @@ def _check_comparable(since: Mapping[str, Any], options: Mapping[str, Any]) -> N
 def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:
     """Return unit vectors of at most 2,000 examples; None if there are fewer than two examples.
 
-    With `mask`, examples are masked as messages are. Equal examples count once, as messages do.
+    With `mask`, examples are masked as messages are. Equal examples count once, because the nearest
+    example of a repeated example would be its copy.
     """
     examples = getattr(classifier, "examples_", None)
     texts: list[str] = [] if examples is None else examples.texts
@@ -229,35 +236,52 @@ def _cosines_between(examples: np.ndarray) -> np.ndarray:
     return between.max(axis=1)  # type: ignore[no-any-return]
 
 
-def _drift(between: np.ndarray, cosines: Sequence[float]) -> dict[str, float]:
+def _drift(between: np.ndarray, cosines: np.ndarray, numbers: Sequence[int]) -> dict[str, float]:
     """Return the entry `drift` of a report.
+
+    The test compares different messages, at most 2,000 of them, because copies of a message are
+    not independent.
 
     Args:
       between: the cosine between each example and the nearest other example.
-      cosines: the cosine between each message and the nearest example.
+      cosines: the cosine between each different message and the nearest example, in random order.
+      numbers: how often each message was sent.
     """
     from scipy.stats import mannwhitneyu
 
-    test = mannwhitneyu(between, cosines, alternative="greater")
-    farther = test.statistic / (len(between) * len(cosines))
+    ordered = np.sort(between)
+    # An example with an equal cosine counts half.
+    places = np.searchsorted(ordered, cosines), np.searchsorted(ordered, cosines, "right")
+    farther = np.average(1 - np.mean(places, axis=0) / len(between), weights=numbers)
+    test = mannwhitneyu(between, cosines[:COMPARED], alternative="greater")
     return {"farther": rounded(farther), "p_value": float(test.pvalue)}
 
 
 def _add_earlier_shares(
-    groups: Sequence[dict[str, Any]], earlier: Sequence[Mapping[str, Any]], encode: Any
+    groups: Sequence[dict[str, Any]], since: Mapping[str, Any], encode: Any
 ) -> list[Mapping[str, Any]]:
     """Add `before` to each group: the share of the nearest earlier group, or 0 if none is close.
+
+    The shares are not rounded.
 
     Returns:
       The earlier groups that no longer exist, because no present group is close to them.
     """
+    earlier = since["groups"]
     cosines = np.zeros((len(groups), len(earlier)))
     if cosines.size:
         cosines = centres_of(groups, encode) @ centres_of(earlier, encode).T
     is_same = cosines >= SAME_GROUP
     for place, row in enumerate(groups):
-        row["before"] = earlier[cosines[place].argmax()]["share"] if is_same[place].any() else 0.0
+        nearest = earlier[cosines[place].argmax()] if is_same[place].any() else {"share": 0.0}
+        row["before"] = _share_of(nearest, since)
     return [earlier[place] for place in np.flatnonzero(~is_same.any(axis=0)).tolist()]
+
+
+def _share_of(group: Mapping[str, Any], report: Mapping[str, Any]) -> float:
+    """Return the exact share of a group's messages; `share` is rounded to four decimals."""
+    share = group["size"] / report["messages"] if "size" in group else group["share"]
+    return float(share)
 
 
 def _changes(
@@ -270,8 +294,8 @@ def _changes(
         (name, before.get(name, 0) / numbers[0], now.get(name, 0) / numbers[1])
         for name in now | before
     ]
-    groups = [(row["label"], row["before"], row["share"]) for row in report["groups"]]
-    groups += [(row["label"], row["share"], 0.0) for row in gone]
+    groups = [(row["label"], row["before"], _share_of(row, report)) for row in report["groups"]]
+    groups += [(row["label"], _share_of(row, since), 0.0) for row in gone]
     num_tests = len(rows) + len(groups)
     changes = _tested(rows, numbers, _SIGNIFICANCE, num_tests)
     changes += _tested(groups, numbers, _SIGNIFICANCE, num_tests, error_factor=_GROUP_ERROR)
@@ -318,7 +342,8 @@ def monitoring_text(report: Report, *, shown: int = 10) -> str:
     far = "" if report["far"] is None else f", {report['far'] / total:.1%} far from the examples"
     lines = [f"{total:,} messages, {report['unsure'] / total:.1%} not answered surely{far}"]
     if drift is not None:
-        verdict = ": the messages have drifted" if drift["p_value"] < _SIGNIFICANCE else ""
+        has_drifted = drift["farther"] > 0.5 and drift["p_value"] < _SIGNIFICANCE
+        verdict = ": the messages have drifted" if has_drifted else ""
         lines.append(
             f"{drift['farther']:.0%} farther from the examples than examples are from one another, "
             f"p = {drift['p_value']:.2g}{verdict}"

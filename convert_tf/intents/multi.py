@@ -21,6 +21,7 @@ from convert_tf.intents.examples import (
     plain,
 )
 from convert_tf.intents.options import SEPARATORS, SeveralOptions
+from convert_tf.text.characters import fold
 
 _FOLDS = 3
 _THRESHOLDS = np.arange(5, 100, 5) / 100
@@ -135,7 +136,7 @@ def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:
     """
     _check_separator(separator)
     return [
-        tuple(part.strip() for part in label.split(separator) if part.strip()) for label in labels
+        tuple(part.strip() for part in label.split(separator) if fold(part)) for label in labels
     ]
 
 
@@ -143,7 +144,8 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     """Return the set of labels of each text as a sorted tuple.
 
     Raises:
-      ValueError: if the labels of a text are not a collection of strings.
+      ValueError: if the labels of a text are not a collection of strings, or a label has only white
+        space and invisible characters.
     """
     if labels is None:
         raise ValueError("labels must contain a list for each text. Received: None.")
@@ -154,9 +156,10 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
                 f"labels must contain a list for each text. Received: {names!r} at position "
                 f"{number}. Pass [{names!r}]."
             )
-        if not all(isinstance(name, str) and name for name in names):
+        if not all(isinstance(name, str) and fold(name) for name in names):
             raise ValueError(
-                f"Labels must be strings. Received: {[*names]!r} at position {number}."
+                f"Labels must be strings, and not empty. Received: {[*names]!r} at position "
+                f"{number}."
             )
         sets.append(tuple(sorted({*map(plain, names)})))
     return sets

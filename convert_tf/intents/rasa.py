@@ -12,7 +12,7 @@ import yaml
 from yaml.constructor import ConstructorError
 from yaml.scanner import ScannerError
 
-from convert_tf.storage.json_text import parsed_json
+from convert_tf.storage.json_text import joined_halves, parsed_json, whole_characters
 from convert_tf.storage.messages import listed, shortened
 
 # The keys that a block may have, by the key that determines the kind of the block.
@@ -67,6 +67,12 @@ class _Loader(yaml.SafeLoader):
             problem = "a tab where an indentation space is expected"
             raise ScannerError(None, None, problem, self.get_mark())
         return indentation
+
+    def scan_flow_scalar(self, style: str) -> Any:
+        r"""Join escapes such as `\ud83d\ude00` into one character, and replace lone surrogates."""
+        token = super().scan_flow_scalar(style)
+        token.value = whole_characters(joined_halves(token.value))
+        return token
 
     def scan_directive(self) -> Any:
         """Reject unknown directives, which PyYAML ignores."""
@@ -151,6 +157,9 @@ def _root(content: str, path: str) -> Any:
         raise _no_yaml(path, f", line {line}: the character {error.character:#06x}") from error
     except RecursionError as error:
         raise _no_yaml(path, ": it is nested too deeply") from error
+    except (ValueError, OverflowError) as error:  # from chr() and int() in PyYAML
+        reason = "the number of a character or version is out of range"
+        raise _no_yaml(path, f", line {loader.line + 1}: {reason}") from error
 
 
 def _no_yaml(path: str, reason: str) -> ValueError:
@@ -172,8 +181,8 @@ class _Document:
             self._fault(node, "the version is not a string; put it in quotes")
             return
         match = re.fullmatch(r"v?(\d+(?:\.\d+)*?)(?:\.0+)*", node.value.strip("\"' \t\n"))
-        if match and tuple(map(int, match[1].split("."))) > _LAST_VERSION:
-            self._fault(node, f"version {node.value} is later than 3.1")
+        if match and _is_later(match[1]):
+            self._fault(node, f"version {shortened(node.value, _MAX_TEXT)} is later than 3.1")
 
     def read_block(self, block: Any) -> None:
         fields = _fields(block)
@@ -284,6 +293,13 @@ def _marks(text: str) -> Iterator[re.Match[str]]:
         if mark := _MARK.match(text, start):
             yield mark
             place = mark.end()
+
+
+def _is_later(version: str) -> bool:
+    try:
+        return tuple(map(int, version.split("."))) > _LAST_VERSION
+    except ValueError:  # Python reads no number of more than 4,300 digits
+        return True
 
 
 def _is_string(node: Any) -> bool:

@@ -1,6 +1,7 @@
 """Evaluate an intent classifier: accuracy, F1, worst intents, confusions and coverage."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -112,20 +113,19 @@ def evaluate_classifier(
     best = classifier.classes_[probabilities.argmax(axis=1)].astype(str)
     is_right, is_in = best == np.array(true), np.array(true) != _NONE
     num_inside, num_outside = int(is_in.sum()), int((~is_in).sum())
+    in_scope = confidence[is_in], is_right[is_in]
     # The out-of-scope label does not count as an answer, even if it was trained.
     answered = confidence[best != outside], is_right[best != outside]
     report: Report = {
         "examples": num_inside,
         "accuracy": float(np.trace(matrix[:-1]) / num_inside) if num_inside else None,
         "macro_f1": float(np.mean([row["f1"] for row in intents])) if intents else None,
-        "calibration_error": None,
+        "calibration_error": calibration_error(*in_scope) if num_inside else None,
         "threshold": classifier.threshold_,
         "untrained": unseen,
         "untrained_as": untrained,
         "coverage": coverage_rows(*answered, total=len(data.texts)),
     }
-    if num_inside:
-        report["calibration_error"] = calibration_error(confidence[is_in], is_right[is_in])
     if num_inside and any(LEVELS in label for label in trained):
         report["upper_accuracy"] = _upper_accuracy(true, predicted)
     if precision is not None:
@@ -174,7 +174,8 @@ def coverage_rows(
 
     Returns:
       A list of rows; empty if there are no texts. Each row is a dict with
-      - `threshold`: the minimum confidence of an answered text;
+      - `threshold`: a minimum confidence that answers exactly these texts, with as few decimals as
+        possible, but at least three;
       - `answered`: the share of texts that are answered;
       - `accuracy`: the share of correct answers to these texts.
     """
@@ -199,7 +200,7 @@ def threshold_for_precision(
     values, places = np.unique(-confidence, return_inverse=True)
     answered = np.cumsum(np.bincount(places))
     right = np.cumsum(np.bincount(places, is_right))
-    is_enough = np.flatnonzero(right >= precision * answered)
+    is_enough = np.flatnonzero(right / answered >= precision)
     if not len(is_enough):
         return None
     total = len(confidence) if total is None else total
@@ -211,10 +212,20 @@ def _answered_from(
 ) -> dict[str, float]:
     is_answered = confidence >= threshold
     return {
-        "threshold": threshold,
+        "threshold": _rounded_down(threshold, confidence),
         "answered": float(is_answered.sum() / total),
         "accuracy": float(is_right[is_answered].mean()),
     }
+
+
+def _rounded_down(threshold: float, confidence: np.ndarray) -> float:
+    """Round a threshold down to as few decimals as possible, so that it answers the same texts."""
+    number = np.sum(confidence >= threshold)
+    for decimals in range(3, 17):
+        lower = math.floor(threshold * 10**decimals) / 10**decimals
+        if lower <= threshold and np.sum(confidence >= lower) == number:
+            return lower
+    return threshold
 
 
 def _evaluate_multi(classifier: Any, data: LabelledTexts) -> Report:
@@ -324,7 +335,9 @@ def report_text(report: Report) -> str:
 
 
 def _coverage_line(row: Mapping[str, float]) -> str:
-    return f"{row['answered']:9.1%}{row['accuracy']:9.1%}{row['threshold']:9.3f}"
+    # With fewer digits, the printed threshold would answer other texts.
+    threshold = np.format_float_positional(row["threshold"], min_digits=3)
+    return f"{row['answered']:9.1%}{row['accuracy']:9.1%}    {threshold}"
 
 
 @picture

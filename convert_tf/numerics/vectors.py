@@ -1,4 +1,4 @@
-"""Scale vectors to length 1 with numpy, and the scale of sentence encodings."""
+"""Scale and compare vectors with numpy, and the scale of sentence encodings."""
 
 import numpy as np
 
@@ -6,6 +6,7 @@ import numpy as np
 # r.
 ADDED_LENGTH = 1.5
 SENTENCE_SCALE = 1 / (1 + ADDED_LENGTH)  # brings the norm of sentence encodings close to that of r
+_ROWS_AT_ONCE = 16_384  # number of rows to convert to float64 together
 
 
 def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
@@ -22,3 +23,22 @@ def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
     if vectors.dtype == np.float16:  # squares may be too large or too small for float16
         return unit_rows(vectors.astype(np.float32)).astype(np.float16)
     return vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-12)
+
+
+def dot_products(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the dot products of rows: float32 `[rows, other_rows]`.
+
+    They are computed in float64, because in float32 the dot products with equal rows may differ in
+    the last bits, which would change the order of equal responses. Few rows of `others` are
+    converted at once, because there may be millions of them.
+
+    Args:
+      vectors: float `[rows, dim]`.
+      others: float `[other_rows, dim]`.
+    """
+    wide = vectors.astype(np.float64)
+    products = np.empty((len(vectors), len(others)), np.float32)
+    for start in range(0, len(others), _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        products[:, rows] = wide @ others[rows].astype(np.float64).T
+    return products

@@ -21,7 +21,7 @@ from convert_tf import metrics
 from convert_tf.data.candidates import joined_context, last_turn, read_examples
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.numerics.vectors import unit_rows
-from convert_tf.ranking.protocol import TextRanker, Turns, checked_contexts, runs_of_lists
+from convert_tf.ranking.protocol import TextRanker, Turns, checked_lists, runs_of_lists
 from convert_tf.ranking.ranker import EncoderRanker, open_vectors
 
 _COLUMNS = 2**20  # number of columns that words are hashed to, as in PolyAI's code
@@ -92,11 +92,19 @@ class TfIdfRanker(TextRanker):
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        rows = self.vectors([self.read_context(turns) for turns in checked_contexts(contexts)])
+        """Score each context's own candidates: for context i, float `[len(candidate_lists[i])]`.
+
+        Raises:
+          ValueError: for the same reasons as in `scores`, or if there is not one list of candidates
+            for each context.
+        """
+        all_turns, lists = checked_lists(contexts, candidate_lists)
+        # scikit-learn refuses an empty list, so an empty text takes its place.
+        rows = self.vectors([self.read_context(turns) for turns in all_turns] or [""])
         return [
-            row
-            for run in runs_of_lists(candidate_lists)
-            for row in (rows[run] @ self.vectors(candidate_lists[run.start]).T).toarray()
+            row[: len(lists[run.start])]
+            for run in runs_of_lists(lists)
+            for row in (rows[run] @ self.vectors(lists[run.start] or [""]).T).toarray()
         ]
 
 

@@ -58,6 +58,30 @@ def checked_candidates(candidates: Any) -> Sequence[str]:
     return candidates
 
 
+def checked_lists(
+    contexts: Sequence[str | Turns], candidate_lists: Sequence[Sequence[str]]
+) -> tuple[list[Turns], list[Sequence[str]]]:
+    """Return contexts as tuples of turns, and the candidates of each context.
+
+    Contexts that share a list of candidates share the returned list too.
+
+    Raises:
+      ValueError: if the contexts or the candidates of a context are not a list of texts (a context
+        may also be a list of turns), or if there is not one list of candidates for each context.
+    """
+    turns, given = checked_contexts(contexts), list(candidate_lists)
+    if len(given) != len(turns):
+        raise ValueError(
+            "candidate_lists must contain a list of strings for each context. Received: "
+            f"{len(given)} lists for {len(turns)} contexts. Pass [] for a context without "
+            "candidates."
+        )
+    lists: list[Sequence[str]] = []
+    for run in runs_of_lists(given):  # a list that contexts share is checked only once
+        lists += [checked_candidates(given[run.start])] * (run.stop - run.start)
+    return turns, lists
+
+
 def are_texts(value: Any) -> bool:
     """Return whether a value is a sequence of texts."""
     is_list = isinstance(value, Sequence | np.ndarray) and not isinstance(value, str | bytes)

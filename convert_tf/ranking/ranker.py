@@ -12,11 +12,13 @@ from convert_tf.data.candidates import extra_context, joined_context, last_turn
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import signature_name
 from convert_tf.encoding.text_batches import is_count
+from convert_tf.numerics.vectors import dot_products
 from convert_tf.ranking.protocol import (
     TextRanker,
     Turns,
     checked_candidates,
     checked_contexts,
+    checked_lists,
     pool_of_lists,
     runs_of_lists,
 )
@@ -83,13 +85,20 @@ class EncoderRanker(TextRanker):
     def candidate_scores(
         self, contexts: Sequence[Turns], candidate_lists: Sequence[Sequence[str]]
     ) -> list[np.ndarray]:
-        context_vectors = self.encode_contexts(checked_contexts(contexts))
-        texts, places = pool_of_lists(candidate_lists)
+        """Score each context's own candidates: for context i, float32 `[len(candidate_lists[i])]`.
+
+        Raises:
+          ValueError: for the same reasons as in `scores`, or if there is not one list of candidates
+            for each context.
+        """
+        turns, lists = checked_lists(contexts, candidate_lists)
+        context_vectors = self.encode_contexts(turns)
+        texts, places = pool_of_lists(lists)
         vectors = self.encode_candidates(texts)
         return [
             row
             for run in runs_of_lists(places)
-            for row in context_vectors[run] @ vectors[places[run.start]].T
+            for row in dot_products(context_vectors[run], vectors[places[run.start]])
         ]
 
 
@@ -244,16 +253,7 @@ class Ranker(TextRanker):
           ValueError: for the same reasons as in `scores`, or if there is not one list of candidates
             for each context.
         """
-        turns, given = checked_contexts(contexts), list(candidate_lists)
-        if len(given) != len(turns):
-            raise ValueError(
-                "candidate_lists must contain a list of strings for each context. Received: "
-                f"{len(given)} lists for {len(turns)} contexts. Pass [] for a context without "
-                "candidates."
-            )
-        lists: list[Sequence[str]] = []
-        for run in runs_of_lists(given):  # a list that contexts share is checked only once
-            lists += [checked_candidates(given[run.start])] * (run.stop - run.start)
+        turns, lists = checked_lists(contexts, candidate_lists)
         scores = [np.zeros(0, np.float32) for _ in lists]
         filled = [i for i, candidates in enumerate(lists) if candidates]
         if filled:

@@ -3,12 +3,13 @@
 import codecs
 import io
 import json
+import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from convert_tf.storage.json_text import json_of_texts
-from convert_tf.storage.lines import MAX_LINE_BYTES, InputFile, read_pieces
+from convert_tf.storage.lines import COMPRESSED_SUFFIXES, MAX_LINE_BYTES, InputFile, read_pieces
 
 AS_UTF8 = "Save the file as UTF-8, for example with iconv -f WINDOWS-1252 -t UTF-8."
 _REPAIR = "Repair it, or remove it."
@@ -89,9 +90,11 @@ class TableFile(InputFile):
         """Record a problem with the file.
 
         Raises:
-          ValueError: if the file ends too early.
+          ValueError: if the file ends too early, or an archive such as a `.gz` file is empty.
         """
         super().note(problem, reason)
+        if problem == "empty" and os.path.splitext(self.path)[1].lower() in COMPRESSED_SUFFIXES:
+            raise ValueError(f"{self.name} is empty, so it is not an archive. Copy the file again.")
         if self.is_cut_off:
             self.lines += 1
             raise ValueError(f"{self.place} is the end of {self.damage}. Copy the file again.")
@@ -118,7 +121,9 @@ def read_lines(file: TableFile) -> Iterator[bytes]:
     return filter(None, map(bytes.strip, lines_in(read_pieces(file), file)))
 
 
-def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
+def lines_in(
+    pieces: Iterable[bytes], file: TableFile, *, max_first_bytes: int = 0
+) -> Iterator[bytes]:
     """Split the bytes of a file into lines, without line ends.
 
     A line that is too long is skipped as `line_too_long`. An incomplete last line in a truncated or
@@ -128,27 +133,31 @@ def lines_in(pieces: Iterable[bytes], file: TableFile) -> Iterator[bytes]:
       pieces: the decompressed bytes of the file, in pieces of any size.
       file: the file that the lines come from. Its `lines` is updated, and its `max_line_bytes`
         limits the length of a line.
+      max_first_bytes: maximum length of the first non-empty line, if it exceeds `max_line_bytes`.
     """
     rest: list[bytes] = []  # pieces of the current, incomplete line
     rest_bytes = 0
     is_first = True
+    limit = max(file.max_line_bytes, max_first_bytes)
     for piece in pieces:
         if is_first:
             piece, is_first = piece.removeprefix(codecs.BOM_UTF8), False
         start, *more = piece.split(b"\n")
-        if rest_bytes <= file.max_line_bytes:
+        if rest_bytes <= limit:
             rest.append(start)
         rest_bytes += len(start)
         for next_start in more:
             file.lines += 1
-            if rest_bytes > file.max_line_bytes:
+            if rest_bytes > limit:
                 file.skip("line_too_long")
             else:
                 yield b"".join(rest)
+            if rest_bytes:
+                limit = file.max_line_bytes
             rest, rest_bytes = [next_start], len(next_start)
     if rest_bytes:
         file.lines += 1
-        if rest_bytes > file.max_line_bytes:
+        if rest_bytes > limit:
             file.skip("line_too_long")
         elif file.is_cut_off:
             file.skip("unfinished_line")

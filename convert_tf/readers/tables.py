@@ -25,13 +25,14 @@ unusable row. A `convert_tf.corpora.dumps.CountedFile` counts unusable rows inst
 
 import io
 import json
+from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 from typing import Any
 
 from convert_tf.readers.columns import Columns, with_column_names
 from convert_tf.readers.delimited import delimited_rows, suffix
-from convert_tf.readers.files import TableFile, json_in_line, lines_in
+from convert_tf.readers.files import TableFile, UnusableError, json_in_line, lines_in
 from convert_tf.readers.parquet import is_parquet_file, parquet_rows
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
 from convert_tf.storage.json_text import holds_one_value, json_of_texts
@@ -46,7 +47,8 @@ def read_rows(file: TableFile, columns: Columns, *, is_json: bool = False) -> It
 
     Only a file that consists of one JSON value is read as a whole. If this value is a list of
     objects, or an object that contains one such list, each object in the list is a row. If a line
-    in a file of JSON lines is a list, each object in that list is a row too.
+    in a file of JSON lines is a list, each object in that list is a row too. `file.max_line_bytes`
+    does not limit a file that consists of one line of JSON.
 
     Args:
       file: the file. While a row is processed, `file.lines` is the number of the row's last line.
@@ -82,8 +84,12 @@ def rows_in(
     if not (is_json or suffix(file.path) in JSON_SUFFIXES):
         yield from delimited_rows(file, stream, columns)
         return
+    # A whole JSON value may be on one line.
+    may_be_value = stream.peek().removeprefix(BOM_UTF8).lstrip()[:1] in (b"[", b"{")
+    pieces = iter(stream.read1, b"")
+    all_lines = lines_in(pieces, file, max_first_bytes=_MAX_VALUE_BYTES if may_be_value else 0)
     # Indents stay, so that errors of the JSON parser name the right column.
-    lines = filter(None, map(bytes.rstrip, lines_in(iter(stream.read1, b""), file)))
+    lines = filter(None, map(bytes.rstrip, all_lines))
     yield from _json_rows(file, lines, columns)
 
 
@@ -104,9 +110,12 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
             file.lines = number
             yield entry
         return
+    is_only_line = len(first) == 1
     for number, line in chain(first, numbered):
         file.lines, last = number, file.lines
         with file.skipping():
+            if len(line) > file.max_line_bytes and not is_only_line:
+                raise UnusableError("line_too_long")
             yield from _entries(json_in_line(line), columns)
         file.lines = last
 

@@ -12,6 +12,9 @@ them:
 - `offsets.npy`: int64 `[count + 1]`, the positions in `texts.npy` where texts start and end;
 - `sha256.json`: checksums of these files, which are checked when the cache is opened.
 
+A search with FAISS adds files whose names start with `faiss-`, each with its checksum in a file of
+its own (`convert_tf.search.index.FaissIndex`).
+
 The id of a candidate is its position, starting at 0.
 """
 
@@ -44,7 +47,9 @@ _ARRAYS = ("vectors", "scales", "texts", "offsets")
 FORMAT = FolderFormat(
     what="candidate cache",
     facts_file="candidates.json",
-    other_files=r"(vectors|scales|texts|offsets)\.npy|faiss-[\w-]+\.(index|npy)|sha256\.json",
+    other_files=(
+        r"(vectors|scales|texts|offsets)\.npy|sha256\.json|faiss-[\w-]+\.(index|npy)(\.sha256)?"
+    ),
     kinds={"count": int, "dim": int, "max_norm": float, "encoder": str, "texts": str},
     dtypes=DTYPES,
     remedy="Build it again with `convert-tf index build`.",

@@ -8,12 +8,12 @@ nor on other contexts, and equal candidates have equal scores.
 FAISS needs the extra `[faiss]`. FAISS indexes keep all vectors in memory, as float32.
 """
 
-import contextlib
 import copy
 import hashlib
 import math
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,10 +21,10 @@ import numpy as np
 from convert_tf.encoding.text_batches import is_count
 from convert_tf.extras import needs
 from convert_tf.ranking.protocol import Turns, checked_contexts
-from convert_tf.search.cache import CandidateCache, edit_cache, widened_float16
+from convert_tf.search.cache import FORMAT, CandidateCache, edit_cache, widened_float16
 from convert_tf.search.encoders import CandidateEncoder
-from convert_tf.storage.checksums import check_files, checksum, record_checksums
-from convert_tf.storage.files import whole_file, writing
+from convert_tf.storage.checksums import check_file, checksum, write_checksum
+from convert_tf.storage.files import only_writer, whole_file, writing
 
 FAISS_KINDS = ("flat", "ivf", "hnsw")
 _CONTEXTS_AT_ONCE = 32  # number of contexts to encode together
@@ -191,10 +191,11 @@ class FaissIndex(CandidateIndex):
     """Search with FAISS, for encoders with one vector per context.
 
     The index is built on first use and stored in the cache's folder. A damaged file is replaced. If
-    the folder cannot be written, the index stays in memory. Candidates with equal texts or vectors
-    are indexed once, as a group. Otherwise they would fill the lists of `ivf` and the links of
-    `hnsw`, and other candidates would not be found. A search returns all candidates of a group, as
-    `CandidateIndex` does.
+    the folder cannot be written, or no longer contains this cache, the index stays in memory.
+
+    Candidates with equal texts or vectors are indexed once, as a group. Otherwise they would fill
+    the lists of `ivf` and the links of `hnsw`, and other candidates would not be found. A search
+    returns all candidates of a group, as `CandidateIndex` does.
 
     Scores are the same as in `CandidateIndex`. `flat` finds the same candidates, unless the scores
     of more than 32 of them differ only by the rounding of float32. `ivf` and `hnsw` may miss
@@ -308,35 +309,44 @@ class FaissIndex(CandidateIndex):
 
         The file's name contains a checksum of the texts and the encoder. Another process may have
         replaced or edited the folder since this cache was opened, and this object must not read
-        the files of the new cache.
+        the files of the new cache. A search must not write `sha256.json`, because an edit may have
+        replaced it in the meantime.
         """
         name = name.replace("faiss-", f"faiss-{faiss_key(self.cache)}-", 1)
         path = self.cache.folder / name
-        if path.is_file():
+        is_missing = not path.is_file()
+        if not is_missing:
             try:
-                check_files(path.parent, path.name)
-            except ValueError as error:
-                print(f"{error} It is built again now.", file=sys.stderr)
-            else:
+                check_file(path)
                 if (value := read(str(path))) is not None:
                     return value
+            except (OSError, EOFError, RuntimeError, ValueError) as error:
+                if path.is_file():  # otherwise an edit has removed it
+                    print(f"note: {name} is built again: {error}", file=sys.stderr)
         value = make()
-        is_written = False
         try:
-            with whole_file(path) as temporary, writing(path):
-                write(value, temporary)
-            is_written = True
-            record_checksums(path.parent, [path.name])
+            if self._is_current():
+                with only_writer(path):
+                    # Another search may have written the file while this one built its value.
+                    if not (is_missing and path.is_file()):
+                        _write_with_checksum(path, lambda place: write(value, place))
         except OSError as error:
-            if is_written:  # without a checksum, later damage would go unnoticed
-                with contextlib.suppress(OSError):
-                    path.unlink()
-            reason = error.strerror or error
+            blocked, reason = str(error.filename or path), error.strerror or error
             print(
-                f"note: {name} stays in memory: cannot write {str(path)!r}: {reason}.",
+                f"note: {name} stays in memory: cannot write {blocked!r}: {reason}.",
                 file=sys.stderr,
             )
+        except ValueError:  # another search is writing the file
+            pass
         return value
+
+    def _is_current(self) -> bool:
+        """Return whether the folder still contains this cache, and not that of a later edit."""
+        try:
+            facts = FORMAT.facts(self.cache.folder)
+        except ValueError:  # an edit is replacing the files
+            return False
+        return (facts["texts"], facts["encoder"]) == (self.cache.texts_hash, self.cache.encoder)
 
     def _make(self, lists: int) -> Any:
         cache, faiss = self.cache, self._faiss
@@ -376,6 +386,14 @@ def _equal_candidates(cache: CandidateCache) -> np.ndarray:
             groups[text] = groups[vector] = group_of[i] = group
             count += group == count
     return group_of
+
+
+def _write_with_checksum(path: Path, write: Callable[[str], None]) -> None:
+    with whole_file(path) as temporary:
+        with writing(path):
+            write(temporary)
+        # The checksum comes first: without it, later damage would go unnoticed.
+        write_checksum(path, temporary)
 
 
 def _save(array: np.ndarray, path: str) -> None:

@@ -38,9 +38,12 @@ class Translation(NamedTuple):
     cosine: float
 
     def __call__(self, vectors: np.ndarray) -> np.ndarray:
-        """Translate vectors: float `[texts, old_dim]` → float32 `[texts, new_dim]`."""
+        """Translate vectors: float `[texts, old_dim]` → float32 `[texts, new_dim]`.
+
+        Zero vectors, such as the similarity vectors of empty texts, stay zero.
+        """
         translated = (vectors.astype(np.float64) - self.mean) @ self.kernel + self.bias
-        rows = translated.astype(np.float32)
+        rows = np.where(vectors.any(axis=-1, keepdims=True), translated, 0).astype(np.float32)
         return unit_rows(rows) if self.has_unit_length else rows
 
 
@@ -52,21 +55,29 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
     the weight of the row in its own prediction.
 
     Args:
-      old: the old encoder's vectors for some texts, float `[texts, old_dim]`.
+      old: the old encoder's vectors for some texts, float `[texts, old_dim]`. Texts with a zero
+        vector from either encoder are left out of the fit.
       new: the new encoder's vectors for the same texts, float `[texts, new_dim]`.
 
     Raises:
-      ValueError: if there are fewer than `LEAST_TEXTS` texts, the numbers of old and new vectors
-        differ, or all old vectors are equal.
+      ValueError: if there are fewer than `LEAST_TEXTS` texts without a zero vector, the numbers of
+        old and new vectors differ, or all old vectors are equal.
 
     Example:
       translate = fit_translation(old_encoder.encode(texts), new_encoder.encode(texts))
       store = translate(store)
     """
-    if len(old) != len(new) or len(old) < LEAST_TEXTS:
+    if len(old) != len(new):
+        raise ValueError(
+            "A translation needs the vectors of the same texts from both encoders. Received: "
+            f"{len(old)} old and {len(new)} new vectors. Pass the vectors of the same texts."
+        )
+    is_fitted = old.any(axis=1) & new.any(axis=1)
+    old, new = old[is_fitted], new[is_fitted]
+    if len(old) < LEAST_TEXTS:
         raise ValueError(
             f"A translation needs the vectors of at least {LEAST_TEXTS} texts from both encoders. "
-            f"Received: {len(old)} and {len(new)} vectors. Pass more texts."
+            f"Received: {len(old)} and {len(new)} vectors that are not zero. Pass more texts."
         )
     wide, target = old.astype(np.float64), new.astype(np.float64)
     mean, bias = wide.mean(axis=0), target.mean(axis=0)
@@ -87,8 +98,8 @@ def fit_translation(old: np.ndarray, new: np.ndarray) -> Translation:
         raise ValueError("All texts have the same vector. Pass other texts.")
     kernel = (right.T * (scales / (scales**2 + best_penalty))) @ products
     lengths = np.linalg.norm(target, axis=1)
-    is_unit = bool((np.abs(lengths - 1) < 1e-3)[lengths > 0].all())
-    cosines = (unit_rows(best_rows) * unit_rows(target)).sum(axis=1)[lengths > 0]
+    is_unit = bool((np.abs(lengths - 1) < 1e-3).all())
+    cosines = (unit_rows(best_rows) * unit_rows(target)).sum(axis=1)
     return Translation(mean, kernel, bias, is_unit, float(cosines.mean()))
 
 

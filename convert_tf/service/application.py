@@ -20,7 +20,7 @@ from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.intents.loading import load_classifier
 from convert_tf.intents.predictor import MAX_EXPLAINED_WORDS, Answer, answer_texts
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.numerics.vectors import dot_products, unit_rows
 from convert_tf.service.batching import Batcher, Limits
 from convert_tf.service.middleware import HANDLERS, REFUSALS, Counters, Middleware, RefusedError
 
@@ -452,7 +452,7 @@ def _ranked(contexts: np.ndarray, responses: np.ndarray, texts: Sequence[str], t
         best = np.argsort(-scores, kind="stable")[:top_k]
         return [{"index": int(i), "response": texts[i], "score": float(scores[i])} for i in best]
 
-    rows = map(ranked, contexts @ responses.T if len(contexts) else [])
+    rows = map(ranked, dot_products(contexts, responses) if len(contexts) else [])
     return f'{{"rankings": {_rows(rows)}}}'
 
 

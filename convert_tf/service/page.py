@@ -1,12 +1,15 @@
 """Serve the static files of the web page that runs a model in the browser."""
 
+import io
 from functools import partial
 from http import HTTPStatus
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import BinaryIO
 
 from convert_tf.checkpoints.released import URL_VARIABLE, release_file
 from convert_tf.storage.downloads import ARCHIVE_SUFFIX, DownloadError
+from convert_tf.storage.json_text import parsed_json
 
 BUILT_PAGE = Path(__file__).resolve().parents[2] / "web" / "dist"
 # The files of a release never change, so a new version of the page needs a new number in its name.
@@ -62,10 +65,32 @@ class _Handler(SimpleHTTPRequestHandler):
         self._status = code
         super().send_response(code, message)
 
+    def send_head(self) -> io.BytesIO | BinaryIO | None:
+        if not self._has_checksum():
+            # Files have the same time in all releases, so it does not show that a file is the same.
+            del self.headers["If-Modified-Since"]
+        elif not self._is_current():
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return None
+        return super().send_head()
+
+    def _has_checksum(self) -> bool:
+        """Return whether the URL contains a checksum of the file, as the page's large files do."""
+        # A page requests `undefined` if its `assets.json` is of an earlier version, without `hash`.
+        return ".gz?v=" in self.path and not self.path.endswith("?v=undefined")
+
+    def _is_current(self) -> bool:
+        """Return whether the checksum in the URL is the one in `assets.json`."""
+        name, _, checksum = self.path.removeprefix("/").partition("?v=")
+        try:
+            assets = parsed_json((Path(self.directory) / "assets.json").read_text("utf-8"))
+            return bool(assets["files"][name]["hash"] == checksum)
+        except (OSError, ValueError, LookupError, TypeError):
+            return False
+
     def end_headers(self) -> None:
-        # The page requests large files with a checksum of their content in the URL, so browsers may
-        # keep these files.
-        is_dated = ".gz?v=" in self.path and self._status in _UNCHANGED
+        # Browsers may keep files that they requested with a checksum of the content.
+        is_dated = self._has_checksum() and self._status in _UNCHANGED
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()
 

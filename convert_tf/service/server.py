@@ -14,7 +14,7 @@ import time
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 # Number of seconds for which an idle connection stays open. Clients close idle connections after
 # 5 s (httpx and OpenAI's client) or 60 s (many proxies). If the service closed a connection before
@@ -32,9 +32,12 @@ _OTHER_FILES = 32  # number of files that the process may open later
 _BETWEEN_WARNINGS = 60.0  # minimum number of seconds between two warnings
 
 _log = logging.getLogger("uvicorn.error")
+# `Connection` reads the state of h11, so httptools is not used even if it is installed. The type is
+# `Any`, because uvicorn declares the set of connections as one of its own protocols.
+_Protocol: Any = H11Protocol
 
 
-class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
+class Connection(_Protocol):  # type: ignore[misc, valid-type]
     """A connection that is closed if its client takes too long to send a request.
 
     Attributes:
@@ -65,12 +68,29 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Start the timer at the first byte of a head, and stop it at the last byte of the head."""
+        """Start the timer at the first byte of a head, and stop it at the last byte of the head.
+
+        If a request was answered before its body was complete, stop the timer at the last byte of
+        the body too.
+        """
         super().data_received(data)
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop_waiting()
+        elif self.cycle is not None and self._is_between_requests():
+            self._stop_waiting()
+            self.waits_since = time.monotonic()
+            # uvicorn stops this timer when data arrives, and starts it only after an answer.
+            self._unset_keepalive_if_required()
+            self.timeout_keep_alive_task = self.loop.call_later(
+                self.timeout_keep_alive, self.timeout_keep_alive_handler
+            )
         elif self._timer is None:
             self._wait_for_head()
+
+    def _is_between_requests(self) -> bool:
+        """Return whether no byte of the next request has arrived yet."""
+        # After an answer, both sides have the same state once the request is complete.
+        return self.conn.our_state is self.conn.their_state and not self.conn.trailing_data[0]
 
     def on_response_complete(self) -> None:
         """Wait for the next request, but only briefly if the body of this request is incomplete."""

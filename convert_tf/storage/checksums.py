@@ -3,6 +3,9 @@
 Folders that other commands read have a file `sha256.json`, which gives the checksum of each file by
 name. While a file is being replaced, `sha256.json` lists all checksums that the file may have, and
 `""` if the file may be missing.
+
+Only one process at a time may write `sha256.json`. A file that any process may add to a folder has
+its checksum in a file of its own, such as `a.index.sha256` for `a.index`.
 """
 
 import hashlib
@@ -13,6 +16,7 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 
 CHECKSUMS_FILE = "sha256.json"
+_SUFFIX = ".sha256"  # of a file that contains the checksum of a single file
 _NONE = ""  # stands for the checksum of a missing file
 _PIECE_BYTES = 2**16
 
@@ -115,6 +119,43 @@ def check_files(folder: str | os.PathLike[str], *names: str) -> None:
                 else f"is missing: its SHA-256 is in {CHECKSUMS_FILE}"
             )
             raise ValueError(f"{path!r} {reason}. Copy it again, or create it again.")
+
+
+def write_checksum(path: str | os.PathLike[str], content: str | os.PathLike[str]) -> None:
+    """Write the checksum of a single file next to it.
+
+    Args:
+      path: the final path of the file. `.sha256` is appended for the checksum.
+      content: the path of the file's content, which may still have a temporary name.
+
+    Raises:
+      FileWriteError: if the checksum could not be written.
+    """
+    write_file(f"{os.fspath(path)}{_SUFFIX}", file_checksum(content))
+
+
+def check_file(path: str | os.PathLike[str]) -> None:
+    """Raise an error if a file was changed.
+
+    Args:
+      path: the file, with a checksum from `write_checksum`. Without it, the file is checked as in
+        `check_files`.
+
+    Raises:
+      ValueError: if the file is damaged, or its checksum is.
+      OSError: if the file or its checksum cannot be read.
+    """
+    path = os.fspath(path)
+    try:
+        with open(f"{path}{_SUFFIX}", encoding="ascii") as file:
+            expected = file.read()
+    except FileNotFoundError:
+        check_files(*os.path.split(path))
+        return
+    if file_checksum(path) != expected:
+        raise ValueError(
+            f"{path!r} was damaged or changed: its SHA-256 is not the one in {path + _SUFFIX!r}."
+        )
 
 
 def _recorded(folder: str | os.PathLike[str]) -> dict[str, list[str]]:

@@ -51,7 +51,7 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
+def whole_file(path: str | os.PathLike[str], *, follows_links: bool = False) -> Iterator[str]:
     """Yield a hidden path for the block to write to. At the end, rename it to the final path.
 
     The hidden path is in the same folder. Partial copies of the file from dead processes on this
@@ -59,12 +59,15 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
 
     Args:
       path: the final path. An existing file is replaced.
+      follows_links: whether a link at `path` is followed, as for a path that a user named. If not,
+        the link itself is replaced, and the file that it points to is unchanged.
 
     Raises:
       FileWriteError: if the file could not be written or renamed. An existing file at `path` is
         then unchanged.
     """
-    folder, name = os.path.split(os.fspath(path))
+    target = os.path.realpath(path) if follows_links else os.fspath(path)
+    folder, name = os.path.split(target)
     temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
     try:
         with writing(path):
@@ -74,7 +77,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[str]:
         with writing(path):
             with open(temporary, "rb") as file:
                 os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, target)
     finally:
         # On a read-only file system, even removing a missing file raises an error.
         with contextlib.suppress(OSError):
@@ -182,19 +185,26 @@ def check_replaceable(
         )
 
 
-def write_file(path: str | os.PathLike[str], content: bytes | str) -> None:
+def write_file(
+    path: str | os.PathLike[str], content: bytes | str, *, follows_links: bool = False
+) -> None:
     """Write a file atomically: it appears in full or not at all.
 
     Args:
       path: the file. An existing file is replaced.
       content: bytes, or text to write as UTF-8.
+      follows_links: as in `whole_file`.
 
     Raises:
       FileWriteError: if the file could not be written. An existing file at `path` is then
         unchanged.
     """
     content = content.encode("utf-8") if isinstance(content, str) else content
-    with whole_file(path) as temporary, writing(path), open(temporary, "wb") as file:
+    with (
+        whole_file(path, follows_links=follows_links) as temporary,
+        writing(path),
+        open(temporary, "wb") as file,
+    ):
         file.write(content)
 
 
@@ -223,7 +233,7 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
     """Lock a file until it is closed or its process ends.
 
     Args:
-      lock: an open file that has a name.
+      lock: an open file that has a name. If it is read-only, other read-only locks are allowed.
       waits: whether to wait while another process holds the lock.
 
     Returns:
@@ -234,8 +244,10 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
       BlockingIOError: if another process holds the lock and `waits` is false.
       FileWriteError: if the lock failed for another reason.
     """
+    # On NFS, an exclusive lock needs a writable file.
+    kind = fcntl.LOCK_EX if lock.writable() else fcntl.LOCK_SH
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
+        fcntl.flock(lock, kind | (0 if waits else fcntl.LOCK_NB))
     except BlockingIOError:
         raise
     except OSError as error:
@@ -258,7 +270,7 @@ def lock_output(lock: FileIO, work: str) -> None:
     The host is recorded because a lock may remain after its machine has gone down.
 
     Args:
-      lock: a lock file from `opened_lock`.
+      lock: a lock file from `opened_lock`, or one opened read-only, which keeps its note.
       work: description of what the holder does, for the message, such as "writing 'out.npy'".
 
     Raises:

@@ -4,7 +4,9 @@ import contextlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Callable, Iterator, Sequence
+from io import FileIO
 from pathlib import Path
 
 from convert_tf.storage.checksums import checksum
@@ -21,6 +23,10 @@ from convert_tf.storage.json_text import parsed_json
 
 _JOURNAL = "moves.json"
 _REPLACED = "replaced"
+_WRITTEN = "written"
+_SCRATCH = "scratch"
+_LOCK = "lock"
+_ATTEMPTS = 100
 
 Lister = Callable[[str], list[str]]
 
@@ -30,7 +36,8 @@ class OutputFolder:
 
     An existing folder is replaced as a whole. With `data_files`, only the files that this function
     lists are replaced. If a process was killed while it moved files, the next process with the same
-    output undoes the moves.
+    output undoes the moves. If the output has changed by the time the new files are complete, so
+    that it may not be replaced, the new files stay in the hidden folder and the error names it.
 
     Args:
       output: path of the folder. Its parents are created, and a link is followed.
@@ -73,13 +80,15 @@ class OutputFolder:
         self._is_own = is_own
         self._overwrite = overwrite
         parent, name = os.path.split(self.output)
-        self._is_inside = data_files is not None and os.path.isdir(self.output)
-        hidden = (self.output, ".new") if self._is_inside else (parent, f".{name}.new")
-        self._work = os.path.join(*hidden)
-        self._written = os.path.join(self._work, "written")
+        places = [os.path.join(parent, f".{name}.new"), os.path.join(self.output, ".new")]
+        if self._moves_files() and not os.path.exists(os.path.join(places[0], _JOURNAL)):
+            places.reverse()
+        # If the output is created during the run, later processes use the other place.
+        self._work, self._other_work = places
+        self._written = os.path.join(self._work, _WRITTEN)
         self._replaced = os.path.join(self._work, _REPLACED)
         self._journal = os.path.join(self._work, _JOURNAL)
-        self.scratch = os.path.join(self._work, "scratch")
+        self.scratch = os.path.join(self._work, _SCRATCH)
         if temp_dir:
             place = checksum([self.output.encode("utf-8", "surrogateescape")])[:12]
             self.scratch = os.path.join(os.path.abspath(temp_dir), f".{name}-{place}.new")
@@ -92,29 +101,25 @@ class OutputFolder:
         """Yield the folder to write to. At the end of the block, its files get their final names.
 
         Raises:
-          ValueError: as for the class, or if another process writes the same output, or the lock
-            was removed.
+          ValueError: as for the class, or if another process writes the same output, the lock was
+            removed, or files of an earlier run cannot be deleted.
           FileWriteError: if the disk is full.
         """
-        with _removed_if_empty(self._work), writing(self.output):
-            os.makedirs(self._work, exist_ok=True)
-            lock_file = opened_lock(os.path.join(self._work, "lock"))
-        with lock_file as lock:
+        with self._opened_lock() as lock:
             with _removed_if_empty(self._work):
                 lock_output(lock, f"writing {self.output!r}")
+            is_kept = False
             try:
-                self._undo_moves()
-                self._check()
-                for folder in (self._replaced, self._written, self.scratch):
-                    shutil.rmtree(folder, ignore_errors=True)
-                for folder in (self._written, self.scratch):
-                    os.makedirs(folder)
+                self._begin()
                 yield Path(self._written)
                 if not is_still_at_its_place(lock):
                     raise ValueError(
                         f"The lock {lock.name!r} was removed while {self.output!r} was written. "
                         "Run the command again when no other process writes there."
                     )
+                is_kept = True
+                self._check_again()
+                is_kept = False
                 self._publish()
             except OSError as error:
                 where = str(error.filename or self.output)
@@ -128,16 +133,70 @@ class OutputFolder:
             finally:
                 if is_still_at_its_place(lock):  # otherwise another process uses the folder
                     self._undo_moves()
-                    shutil.rmtree(self.scratch, ignore_errors=True)
-                    shutil.rmtree(self._work, ignore_errors=True)
+                    _delete(self.scratch)
+                    if not is_kept:  # otherwise the next run finds the lock, and deletes the files
+                        _clean_up(self._work)
 
-    def _check(self) -> None:
+    def _opened_lock(self) -> FileIO:
+        attempts = _ATTEMPTS
+        with _removed_if_empty(self._work), writing(self.output):
+            while True:
+                try:
+                    os.makedirs(self._work, exist_ok=True)
+                    return opened_lock(os.path.join(self._work, _LOCK))
+                except (FileExistsError, FileNotFoundError):  # another process has just deleted it
+                    attempts -= 1
+                    if not attempts:
+                        raise
+
+    def _begin(self) -> None:
+        """Undo the moves of a killed run, check the output, and create empty folders."""
+        with contextlib.ExitStack() as stack:
+            other_lock = None
+            with contextlib.suppress(OSError):  # usually there is no such lock
+                # It may belong to another user, who does not let others write to it.
+                place = os.path.join(self._other_work, _LOCK)
+                other_lock = stack.enter_context(open(place, "rb", buffering=0))
+            if other_lock:
+                lock_output(other_lock, f"writing {self.output!r}")
+            self._undo_moves()
+            self._check()
+            if other_lock and not os.path.exists(os.path.join(self._other_work, _JOURNAL)):
+                _clean_up(self._other_work)
+        for folder in (self._replaced, self._written, self.scratch):
+            _delete(folder)
+            if os.path.lexists(folder):
+                raise ValueError(
+                    f"{folder!r} is left from an earlier run and cannot be deleted completely. "
+                    "Delete it, and run the command again."
+                )
+        for folder in (self._written, self.scratch):
+            os.makedirs(folder)
+
+    def _moves_files(self) -> bool:
+        """Return whether only files in the output are replaced, instead of the whole folder."""
+        return self._data_files is not None and os.path.isdir(self.output)
+
+    def _check_again(self) -> None:
+        """Check, when the new files are complete, whether the output may still be replaced."""
+        try:
+            self._check(is_complete=True)
+        except ValueError as error:
+            raise ValueError(
+                f"{error} It has changed since this command started. The new files are complete, "
+                f"in {self._written!r}. Move them before the next run with this --output deletes "
+                "them."
+            ) from error
+
+    def _check(self, *, is_complete: bool = False) -> None:
         if not os.path.exists(self.output):
             return
         if not os.path.isdir(self.output):
             raise ValueError(
                 f"{self.output!r} is a file, but --output must be a folder. Choose another path."
             )
+        if is_complete and not os.listdir(self.output):
+            return
         old = [self.output] if self._data_files is None else self._data_files(self.output)
         if old and not self._overwrite:
             raise ValueError(
@@ -147,7 +206,8 @@ class OutputFolder:
         if self._data_files is None:
             stranger = self._stranger()
         else:
-            others = [] if old or not self._is_own else os.listdir(self.output)
+            # Other files that have appeared since the start are kept.
+            others = [] if old or is_complete or not self._is_own else os.listdir(self.output)
             stranger = min((name for name in others if name[0] != "."), default="")
         if stranger:
             raise ValueError(
@@ -169,13 +229,16 @@ class OutputFolder:
             for path in (*(os.path.join(folder, name) for name in names), folder):
                 self._sync(path)
         moves = [(self._written, self.output)]
-        if self._is_inside:
+        if self._moves_files():
             assert self._data_files is not None
             os.makedirs(self._replaced)
-            moves = [(path, self._replaced) for path in self._data_files(self.output)]
+            # The JSON file is last in the list. It is moved away first: without it, no command
+            # reads the remaining files, or adds files whose names would be in use.
+            old = reversed(self._data_files(self.output))
+            moves = [(path, self._replaced) for path in old]
             moves += [(path, self.output) for path in self._data_files(self._written)]
             moves = [(path, os.path.join(to, os.path.basename(path))) for path, to in moves]
-        elif os.path.exists(self.output):
+        elif self._overwrite and os.path.exists(self.output):
             moves.insert(0, (self.output, self._replaced))
         if len(moves) > 1:  # a single move cannot be left half done
             write_file(self._journal, json.dumps(moves))
@@ -207,6 +270,26 @@ class OutputFolder:
                         "in use again. Remove or rename one of them."
                     )
             os.remove(self._journal)
+
+
+def _clean_up(work: str) -> None:
+    """Delete what a run left in its hidden folder, while its lock is held."""
+    for name in (_SCRATCH, _REPLACED, _WRITTEN):
+        _delete(os.path.join(work, name))
+    # The lock is removed last. Another process may already have created a new one.
+    with contextlib.suppress(OSError):
+        os.remove(os.path.join(work, _LOCK))
+        os.rmdir(work)
+
+
+def _delete(folder: str) -> None:
+    """Delete a folder as far as possible, including read-only folders such as a copied module."""
+    if os.path.islink(folder):
+        return  # otherwise the permissions of its target would change
+    for inside, _, _ in os.walk(folder):
+        with contextlib.suppress(OSError):
+            os.chmod(inside, stat.S_IRWXU)
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import os
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, NamedTuple
 
@@ -63,6 +63,14 @@ def file_state(path: str) -> FileState:
         with open(path, "rb") as file:
             start = hashlib.sha256(file.read(_COMPARED_BYTES)).hexdigest()
     return FileState(status.st_size, status.st_mtime_ns, start)
+
+
+def distinct_files(paths: Iterable[str]) -> list[str]:
+    """Return the first path of each file, in order. A file may have several paths, as by links."""
+    first_paths: dict[str, str] = {}
+    for path in paths:
+        first_paths.setdefault(os.path.realpath(path), path)
+    return [*first_paths.values()]
 
 
 @dataclass
@@ -232,8 +240,10 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
             while piece:
                 if decompressor.eof:
                     decompressor, is_inside = make(), False
-                if not is_inside and not piece.strip(b"\0"):
-                    break  # a stream may be followed by zero padding
+                if not is_inside:
+                    piece = piece.lstrip(b"\0")  # a stream may be followed by zero padding
+                    if not piece:
+                        break
                 is_inside = True
                 try:
                     data = decompressor.decompress(piece)

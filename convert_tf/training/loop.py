@@ -52,6 +52,8 @@ CURVE_FILE = "curve.png"
 SECONDS_BETWEEN_LINES = 10.0
 STEPS_BETWEEN_SUMMARIES = 50
 LOCK_FILE = ".lock"
+# Entry of `training.json` in a checkpoint that was written instead of an evaluation.
+_MEANS_TO_REPORT = "means_to_report"
 
 
 @contextlib.contextmanager
@@ -59,17 +61,25 @@ def only_run_in(folder: Path) -> Iterator[None]:
     """Lock the folder of a run during a `with` block.
 
     The lock is released even if the process is killed.
+
+    Raises:
+      ValueError: if the folder is a module, or another process has locked it.
     """
-    if kind_of(folder).is_module:
-        raise ValueError(
-            f"{str(folder)!r} is a module, so it cannot hold a training run. Choose another "
-            "--output."
-        )
+    refuse_module(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with opened_lock(folder / LOCK_FILE) as lock:
         lock_output(lock, f"training in {str(folder)!r}")
         remove_leftovers(folder)
         yield
+
+
+def refuse_module(folder: Path) -> None:
+    """Raise `ValueError` if the folder for a run is a module."""
+    if kind_of(folder).is_module:
+        raise ValueError(
+            f"{str(folder)!r} is a module, so it cannot hold a training run. Choose another "
+            "--output."
+        )
 
 
 def carry_out(task: Task) -> Path:
@@ -136,8 +146,7 @@ def take_steps(task: Task, step: int = 0, termination: Termination | None = None
     """
     steps, termination = _Steps(task, step), termination or Termination()
     try:
-        if step == 0:
-            steps.evaluate({})
+        steps.evaluate_at_start()
         with prefetched(task.batches(step)) as batches:
             if task.processes.number > 1:
                 local, termination = termination, Termination()
@@ -165,22 +174,32 @@ class _Steps:
         self.task = task
         self.step = step
         self.rows: list[dict[str, Any]] = []
-        time_before, self.summaries = {}, None
+        self._resumed: dict[str, Any] = {}
+        self.summaries = None
         self._is_writer = task.processes.is_first and not task.in_memory
         if not task.in_memory:
             self.rows = _rows_up_to(task.folder, step)
-            resumed = task.folder / CHECKPOINTS_FOLDER / step_folder(step)
-            time_before = training_facts(resumed).get("time", {})
+            self._resumed = training_facts(task.folder / CHECKPOINTS_FOLDER / step_folder(step))
         self._trackers: list[Tracker] = []
         if self._is_writer:
             self.summaries = opened_summaries(task.folder / "logs")
             self._trackers = [*task.trackers]
             if self.summaries is not None:
                 self._trackers.append(self.summaries.scalars)
-        self.clock = Clock(time_before)
+        self.clock = Clock(self._resumed.get("time", {}))
         self._train_step = make_step(task.model)
         self._shown_at = 0.0
         self._batch_facts: Mapping[str, Any] = {}
+
+    def evaluate_at_start(self) -> None:
+        """Evaluate a new run, or a resumed run that was told to end when an evaluation was due."""
+        # The checkpoint decides, not `metrics.jsonl`: if the run was killed after this evaluation,
+        # the row is in the file, but the state of the checkpoint is still the one before it.
+        is_evaluated = (self._resumed.get("evaluation") or {}).get("step") == self.step
+        if is_evaluated or self.step % self.task.config.eval_every:
+            return
+        self.rows = [row for row in self.rows if row["step"] < self.step]
+        self.evaluate(self._resumed.get(_MEANS_TO_REPORT, {}))
 
     def take(self, batch: Batch) -> None:
         """Train on a batch, and print the progress at some steps."""
@@ -226,7 +245,8 @@ class _Steps:
         """Evaluate the model and write a checkpoint, each only if it is due at this step."""
         config, processes = self.task.config, self.task.processes
         is_last = self.step >= config.steps
-        is_evaluated = (is_last or self.step % config.eval_every == 0) and not is_ending
+        is_due = is_last or self.step % config.eval_every == 0
+        is_evaluated = is_due and not is_ending
         is_saved = is_last or is_ending or self.step % config.checkpoint_every == 0
         if not is_evaluated and not is_saved:
             return
@@ -238,7 +258,10 @@ class _Steps:
         if is_saved:
             with processes.together():
                 if self._is_writer:
-                    save_training_state(self.task, step=self.step, facts=self._facts())
+                    facts = self._facts()
+                    if is_due and is_ending:  # `evaluate_at_start` evaluates when the run goes on
+                        facts[_MEANS_TO_REPORT] = floats(self._logs)
+                    save_training_state(self.task, step=self.step, facts=facts)
         if is_ending:
             processes.say(
                 f"stopped by a signal: saved step {self.step}; run the same command again to "

@@ -23,6 +23,7 @@ from convert_tf.models.encoder import DualEncoder
 from convert_tf.numerics.devices import choose_precision
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.folders import put_aside
 from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.data import open_data
 from convert_tf.training.encoder.evaluation import encode_batches
@@ -129,8 +130,11 @@ def _opened(data: str, checkpoint: str) -> Any:
     """
     if kind_of(data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"{data!r} has no token ids. Write token ids with `convert-tf tokenize` and pass that "
-            "folder as --data."
+            f"{data!r} has no token ids. "
+            + (
+                put_aside(data)
+                or "Write token ids with `convert-tf tokenize` and pass that folder as --data."
+            )
         )
     folder, config = open_data(data, None, None, checkpoint)
     return folder.open(

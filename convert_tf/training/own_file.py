@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.vocabulary import learn
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.storage.checksums import file_checksum
-from convert_tf.storage.files import write_file
+from convert_tf.storage.files import only_writer, write_file
 from convert_tf.storage.json_text import json_file
 
 SOURCE_FILE = "source.json"  # in the folder of the run; names the file the data was made from
@@ -22,6 +23,7 @@ DEV_EXAMPLES = 200  # number of dev examples to hold out, if the file has enough
 MAX_DEV_FRACTION = 0.3
 EPOCHS = 10
 MIN_STEPS = 300
+_INCOMPLETE = {"complete": False}
 _ONE_SHARD = {"train": 1, "dev": 1, "test": 1}
 
 
@@ -68,6 +70,8 @@ def prepare_own_file(
 ) -> OwnFile:
     """Prepare a file in the folder of a run. A resumed run reuses the data that it finds there.
 
+    Until the data is complete, `source.json` says so. Data of an interrupted run is prepared again.
+
     Args:
       path: file of pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
       run: folder of the run. The data is written to `data/` in it, and the vocabulary to
@@ -76,24 +80,20 @@ def prepare_own_file(
       learns_vocabulary: whether to learn a vocabulary if `vocabulary` is None.
 
     Raises:
-      ValueError: if the file contains no pairs, or the data of the run was made from another file.
+      ValueError: if the file contains no pairs, the data of the run was made from another file, or
+        another process is preparing that data.
       OSError: if the file cannot be read, or its data cannot be written.
     """
     folder = Path(run)
-    folder.mkdir(parents=True, exist_ok=True)
     data = folder / "data"
     source = {"file": os.path.basename(path), "sha256": file_checksum(path)}
-    known = folder / SOURCE_FILE
-    is_prepared = (data / "report.json").is_file()
-    before = json_file(known) if known.is_file() else None
-    if is_prepared and before != source:
-        raise ValueError(
-            f"{str(data)!r} was made from a file other than {path!r}, or that file has changed "
-            "since. Choose another --output."
-        )
-    if not is_prepared:
-        write_file(known, json.dumps(source) + "\n")
-        _prepare(path, str(data))
+    if not _is_prepared(path, folder, source):
+        with only_writer(data):
+            if not _is_prepared(path, folder, source):  # another process may just have finished
+                incomplete = json.dumps({**source, **_INCOMPLETE}) + "\n"
+                write_file(folder / SOURCE_FILE, incomplete)
+                _prepare(path, str(data))
+                write_file(folder / SOURCE_FILE, json.dumps(source) + "\n")
     report = json_file(data / "report.json")
     numbers = {split: one["examples"] for split, one in report["splits"].items()}
     total = sum(numbers.values())
@@ -111,6 +111,24 @@ def prepare_own_file(
             "is no evaluation, and the last weights are kept"
         )
     return OwnFile(str(data), vocabulary, eval_splits, numbers["train"])
+
+
+def _is_prepared(path: str, run: Path, source: Mapping[str, str]) -> bool:
+    """Return whether a run contains the complete data of a file.
+
+    Raises:
+      ValueError: if it contains data that was made from another file.
+    """
+    report, before = run / "data" / "report.json", run / SOURCE_FILE
+    if not report.is_file():
+        return False
+    facts = json_file(before) if before.is_file() else None  # None: not written by `train`
+    if facts not in (source, {**source, **_INCOMPLETE}):
+        raise ValueError(
+            f"{str(report.parent)!r} was made from a file other than {path!r}, or that file has "
+            "changed since. Choose another --output."
+        )
+    return facts == source
 
 
 def _prepare(path: str, data: str) -> None:

@@ -138,9 +138,12 @@ def options_before(run_file: Path) -> dict[str, Any]:
 def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
     """Write `checkpoints/step-N/`, and then remove old checkpoints.
 
+    Checkpoints of later steps are removed too. They exist if the run was resumed from an earlier
+    checkpoint because they are damaged.
+
     Args:
-      task: the task, in its state after `step`. The newest `config.keep_checkpoints` checkpoints of
-        the task are kept.
+      task: the task, in its state after `step`. The new checkpoint and the ones before it are kept,
+        `config.keep_checkpoints` in all.
       step: number of optimizer steps done.
       facts: content of `training.json`.
 
@@ -163,7 +166,9 @@ def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path
         np.savez(content, step=step, **state)
         write_file(written / STATE_FILE, content.getvalue())
         record_checksums(written, [STATE_FILE])
-    for old in saved_checkpoints(task.folder)[task.config.keep_checkpoints :]:
+    saved = saved_checkpoints(task.folder)
+    newest = saved.index(final)
+    for old in saved[:newest] + saved[newest + task.config.keep_checkpoints :]:
         shutil.rmtree(old)
     return final
 
@@ -192,7 +197,7 @@ def load_training_state(folder: str | os.PathLike, model: Objective) -> int:
         if [v.shape for v in variables] == [v.shape for v in saved]:
             for i, variable in enumerate(variables):
                 variable.assign(values[f"{kind}_{i}"])
-        elif kind != "dropout":
+        elif kind != "dropout" and (kind != "not_trained" or saved):
             raise CheckpointError(
                 f"The run began with a different optimizer, whose state has {len(saved)} arrays "
                 f"instead of {len(variables)}. Use the same --optimizer, losses and --history_only "
@@ -205,14 +210,17 @@ def _state(model: Objective) -> dict[str, list[Any]]:
     """Return the variables that make up a run's state, apart from the encoder's weights.
 
     Dropout layers have seeds only if their rate is not 0. A run that is resumed with other rates
-    therefore starts with new seeds.
+    therefore starts with new seeds. Checkpoints of earlier versions lack the weights that training
+    does not change by gradients. Such a run is resumed with their initial values.
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
-    encoder_ids = {id(v) for v in model.encoder.trainable_variables}
+    other_ids = {id(v) for v in (model.steps_done, *model.encoder.weights)}
     return {
         "optimizer": [model.steps_done, *model.optimizer.variables],
         # Weights that belong only to the objective, such as a language model's output layer.
-        "objective": [v for v in model.trainable_variables if id(v) not in encoder_ids],
+        "objective": [v for v in model.trainable_variables if id(v) not in other_ids],
+        # Such as the moving averages of batch normalization in a user's loss.
+        "not_trained": [v for v in model.non_trainable_weights if id(v) not in other_ids],
         "dropout": [seed.state for seed in seeds],
     }

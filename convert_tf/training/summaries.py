@@ -14,7 +14,7 @@ from convert_tf.storage.files import writing
 
 # Labels of the vertical axes in the curves for encoders and rankers.
 RECALL = "recall, %"
-LOSS = "loss since the last point, nats per pair"
+LOSS = "loss since the last point or checkpoint,\nnats per pair"
 
 
 class EventFile:

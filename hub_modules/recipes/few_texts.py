@@ -3,8 +3,8 @@
     python hub_modules/recipes/few_texts.py 'utterances/*.zst' triplets.jsonl.zst few_texts.jsonl.zst
 
 The output contains at most five texts for each intent, texts from seven other files, and the texts
-of some triplets. As in `single_texts.py`, it does not contain the intents on which
-`judge_intents.py` evaluates encoders.
+of some triplets. As in `single_texts.py`, texts of the intents on which `judge_intents.py`
+evaluates encoders are left out of all these files except the triplets.
 """
 
 import collections
@@ -51,7 +51,8 @@ def main(utterances: str, triplets: str, output: str) -> None:
         if len(drawn) > 1:  # the loss compares texts of the same intent
             rows += [{"text": text, "source": source, "label": label} for text in drawn]
     for name in _OTHERS:
-        short = [row["text"] for row in rows_of(paths[name]) if len(row["text"]) < _LONGEST]
+        texts = (row["text"] for row in rows_of(paths[name]))
+        short = [text for text in texts if len(text) < _LONGEST and text.strip() not in judged]
         drawn = rng.sample(short, min(_OF_FILE, len(short)))
         rows += [{"text": text, "source": name} for text in drawn]
     every = [*rows_of(Path(triplets))]

@@ -1,6 +1,7 @@
 """Identities of encoders: released versions never change, and vectors belong to one encoder."""
 
 import json
+import pickle
 import shutil
 
 import numpy as np
@@ -8,8 +9,10 @@ import pytest
 from support.commands import ROOT, call_command
 from support.intent_examples import LABELS, TEXTS, write_csv
 
+from convert_tf import SentenceEncoder, __version__
 from convert_tf.checkpoints import identity, released
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json, identity_of
+from convert_tf.checkpoints.kinds import model_checksum
 from convert_tf.checkpoints.released import (
     ALL_RELEASES,
     EXPORTER,
@@ -20,11 +23,12 @@ from convert_tf.checkpoints.released import (
     module_path,
 )
 from convert_tf.cli.intent.monitor import check_same_encoders
+from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx.writing import export_onnx
 from convert_tf.search.cache import CandidateCache
 from convert_tf.search.encoders import load_encoder
 from convert_tf.search.index import CandidateIndex
-from convert_tf.storage.checksums import file_checksum
+from convert_tf.storage.checksums import checksum, file_checksum
 
 MODULES = ROOT / "hub_modules"
 
@@ -95,10 +99,31 @@ def test_a_file_is_the_encoder_that_it_was_exported_from(files, tiny_modules, mo
     assert own == EncoderIdentity(weights, f"onnx-8-20-{EXPORTER}")
     monkeypatch.setitem(RELEASES, "convert", {3: Release(weights, "")})
     assert str(own) == f"convert/3 as 8-bit ONNX (20 tokens, exporter {EXPORTER})"
-    assert str(identity_of(tiny_modules["single"][1])) == "convert/3 as a module"
+    assert str(identity_of(tiny_modules["single"][1])) == "convert/3 as a module (20 tokens)"
+    assert str(EncoderIdentity(weights, "")) == "convert/3 as a module"
     assert identity_from_json({"checksum": 1, "form": ""}) is None
     earlier = identity_from_json({"checksum": weights, "form": "onnx-8-20"})
     assert str(earlier) == "convert/3 (onnx-8-20)" and earlier != own
+
+
+def test_modules_that_read_more_or_less_of_a_text_are_two_encoders(
+    tiny_modules, tmp_path, monkeypatch
+):
+    checkpoint, short = tiny_modules["single"]
+    long = export_module(checkpoint, tmp_path / "module" / "1")
+    assert identity_of(long) == EncoderIdentity(model_checksum(long), "")  # 512 tokens
+    assert identity_of(short) == EncoderIdentity(model_checksum(long), "module-20")
+    assert identity_of(long).fingerprint != identity_of(short).fingerprint
+    replaced = shutil.copytree(short, tmp_path / "replaced")
+    pickled = pickle.dumps(SentenceEncoder(replaced))
+    shutil.rmtree(replaced)
+    shutil.copytree(long, replaced)
+    with pytest.raises(ValueError, match=r"maximum length of texts .* differ"):
+        pickle.loads(pickled)
+    # The keys of modules that read 512 tokens are those of earlier versions.
+    monkeypatch.setattr(released, "made_once", lambda target, *_, **__: target)
+    key = checksum([f"{__version__}:{EXPORTER}:{model_checksum(long)}".encode()])[:16]
+    assert released.as_onnx(long).parent.name == key != released.as_onnx(short).parent.name
 
 
 def test_files_of_two_exporters_are_two_encoders(files, tiny_modules, tmp_path, monkeypatch):

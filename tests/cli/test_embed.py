@@ -106,6 +106,14 @@ def test_one_process_writes_a_file(embed, tmp_path):
     assert not (tmp_path / "vectors.npy").exists()
 
 
+def test_an_output_that_is_a_link_is_followed(embed, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "vectors.npy").symlink_to(tmp_path / "disk" / "target")
+    embed(b"one\n")
+    assert (tmp_path / "vectors.npy").is_symlink()
+    assert [path.name for path in (tmp_path / "disk").iterdir()] == ["target"]
+
+
 def test_a_file_that_is_there_is_kept(embed, tmp_path):
     embed(b"a\n")
     output = tmp_path / "vectors.npy"

@@ -7,7 +7,7 @@ import warnings
 
 import numpy as np
 import pytest
-from support.commands import call_command
+from support.commands import call_command, status_without_reader
 from support.intent_examples import LABELS, OUTSIDE, TEXTS, WordEncoder, write_csv
 
 import convert_tf.encoding.sentence_encoder
@@ -93,6 +93,22 @@ def test_a_model_is_trained_evaluated_and_used(files, capsys):
     assert first["confidence"] == first["intents"]["reset"]
     assert empty == {"text": "", "intent": None, "confidence": 0.0}
     assert outside["intent"] == "oos"
+
+
+def test_reports_are_written_if_nobody_reads_them(files):
+    train(files, "--head=logistic")
+    (files / "log.txt").write_text("\n".join([*TEXTS, *OUTSIDE]), encoding="utf-8")
+    data, model = f"--data={files / 'train.csv'}", f"--model={files / 'model'}"
+    log, encoder = f"--input={files / 'log.txt'}", f"--encoder={files / 'module'}"
+    for command, arguments, name in (
+        ("evaluate", (model, data), "evaluation.json"),
+        ("inspect", (encoder, data), "inspection.json"),
+        ("discover", (encoder, log), "groups.csv.json"),
+        ("monitor", (model, log), ""),
+    ):
+        output = files / f"of_{command}"
+        status = status_without_reader("intent", command, *arguments, f"--output={output}")
+        assert (status, (output / name).is_file()) == (141, True), command
 
 
 def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):

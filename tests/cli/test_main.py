@@ -108,6 +108,10 @@ def test_flags_of_fields_have_the_text_of_the_docstring():
             ["tokenize", "--vocab=v", "--output=o"],
             "Pass one of --data, --utterances and --triplets.",
         ),
+        (
+            ["tokenize", "--data=", "--vocab=v", "--output=o"],
+            "Pass one of --data, --utterances and --triplets.",
+        ),
         (["mine", "--module=a"], "--module is now called --encoder."),
         (["mine", "--data=a", "--output=b"], "convert-tf mine: --encoder is required."),
         (["sample", "--output=x", "y"], "'y' is not a flag."),
@@ -464,6 +468,8 @@ def test_a_service_has_the_name_of_its_encoder(monkeypatch):
         ("hub_modules/convert/2", "convert"),
         ("convert-2.onnx", "convert"),
         ("snapshots/encoder", "encoder"),
+        ("runs/small.v2", "small.v2"),
+        ("hub_modules/convert/2/variables/..", "convert"),
     ):
         with pytest.raises(SystemExit, match=rf"The name is {name}\.$"):
             call_command("serve", f"--encoder={path}")
@@ -476,6 +482,11 @@ def test_global_flags_are_left_alone():
     for name in COMMANDS:
         assert main([*name.split(), "--help"]) == 0
     assert {*flags.FLAGS} == before
+
+
+def test_standard_input_cannot_be_read_twice():
+    with pytest.raises(SystemExit, match=r"--add and --remove both read standard input\. Pass a"):
+        call_command("index", "edit", "--cache=nothing", "--add=-", "--remove=-")
 
 
 def test_readers_that_end_early_are_no_error():
@@ -497,11 +508,11 @@ def said_in_a_shell(redirection, *arguments, **environment):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8"])
+@pytest.mark.parametrize("encoding", ["cp1252", "ascii", "utf-8", "ascii:surrogateescape"])
 def test_output_that_cannot_hold_a_character_escapes_it(tmp_path, encoding):
     output = tmp_path / "é😊"
     done = said_in_a_shell("", "sample", "--output", output, PYTHONIOENCODING=encoding)
-    said = str(output).encode(encoding, "backslashreplace")
+    said = str(output).encode(encoding.partition(":")[0], "backslashreplace")
     assert (done.returncode, done.stderr) == (0, b"")
     assert done.stdout.startswith(b"wrote " + said)
     done = said_in_a_shell("", "sample", "--output", f"{output}\udcff", PYTHONIOENCODING=encoding)

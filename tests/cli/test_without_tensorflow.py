@@ -107,11 +107,14 @@ def test_what_needs_the_extra_says_what_to_run(command, folder):
         ("convrt_small", "does not exist.*convert_small"),
         ("nowhere", "does not exist"),
         ("encoder.onnx", r"is an \.onnx file"),
+        ("ranker", "is the module of a ranker.* Pass the run of a dual encoder"),
         ("", "is not a"),
     ],
 )
 def test_what_is_no_source_of_an_export_needs_no_library(folder, encoder, reason):
     (folder / "empty").mkdir(exist_ok=True)
+    (folder / "ranker").mkdir()
+    (folder / "ranker" / "saved_model.pb").write_bytes(b"\n\x09score_all\x12")
     done = called(folder, f"export --encoder {encoder or 'empty'} --output module.onnx")
     assert done.returncode == 1
     assert re.search(rf"^convert-tf export: '.*' {reason}", done.stderr, re.MULTILINE)

@@ -134,9 +134,17 @@ def test_numbers_of_numpy_and_paths_are_stored():
     training = EncoderTraining(data=Path("d") / "e", steps=np.int32(7))
     assert (training.data, type(training.steps)) == (str(Path("d") / "e"), int)
     assert EncoderTraining.from_json(training.to_json()) == training
-    for value in (60.0, np.array([60, 61]), "60"):
+    rates = EncoderTraining(learning_rate=np.float32(0.25), mask_duplicates=np.bool_(False))
+    assert (rates.learning_rate, rates.mask_duplicates) == (0.25, False)
+    assert (type(rates.learning_rate), type(rates.mask_duplicates)) == (float, bool)
+    assert EncoderTraining.from_json(rates.to_json()) == rates
+    for value in (60.0, np.array([60, 61]), "60", True):
         with pytest.raises(ValueError, match=r"max_tokens must be a whole number\. Received: "):
             ModelConfig(max_tokens=value)
+
+
+def test_lists_become_tuples():
+    assert ModelConfig(position_table_sizes=[47, np.int64(11)]) == ModelConfig()
 
 
 def test_presets():

@@ -1,4 +1,5 @@
 import dataclasses
+import signal
 from collections import Counter
 
 import pytest
@@ -132,6 +133,7 @@ NOTICES = [
     "[removed: rule 3]", "[removed in protest]", "Comment removed by moderator", "<removed>",
     "[ Censored by Reddit ]", "[removed too many subs]", "[Post title removed]",
     "[This user has deleted this comment]", "[Removed by Reddit].", "Moderator removed post",
+    "[removed by a moderator . ]", "Hello! Thanks! Sorry, this post has been removed.",
     "Comment removed as per rule 4. Thanks", "Removed. Rule 3.",
     "Removed by Reddit's spam filters.",
     "[ Removed by Reddit on account of violating the [content policy](/help/contentpolicy). ]",
@@ -178,6 +180,28 @@ def test_answers_elsewhere_may_be_about_removals():
     assert is_removal_notice(answer)
     assert not is_removal_notice(answer, is_reddit=False)
     assert is_removal_notice("[ Removed by Reddit ]", is_reddit=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Thank you " * 13 + "! (edited)",
+        "hey " * 3_000 + "deleted scene",
+        ("hi" + " " * 3_000) * 3 + "deleted",
+        "[removed by" + " " * 5_000 + "x",
+    ],
+)
+def test_matching_notices_takes_little_time(text):
+    def too_slow(*_):
+        raise AssertionError("more than 20 seconds of processor time")
+
+    before = signal.signal(signal.SIGVTALRM, too_slow)
+    signal.setitimer(signal.ITIMER_VIRTUAL, 20)  # the patterns need less than a second
+    try:
+        assert not is_removal_notice(text)
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
 
 
 def test_length_is_measured_in_characters_after_unescaping():

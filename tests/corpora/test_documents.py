@@ -33,6 +33,17 @@ def test_copies_of_a_document_have_one_id(write_dump):
     assert ids[0] == ids[1] != ids[2]
 
 
+@pytest.mark.parametrize(
+    ("bad_line", "reason"), [(b"\xe9", "invalid_utf8"), (b"x" * 21, "line_too_long")]
+)
+def test_sentences_around_an_unusable_line_do_not_follow_each_other(write_dump, bad_line, reason):
+    lines = [bad_line, b"One.", b"Two.", bad_line, bad_line, b"Alone.", bad_line, b"3.", b"4."]
+    file = CountedFile(write_dump("a.txt", b"\n".join(lines)), max_line_bytes=20)
+    found = [[turn.text for turn in one.turns] for one in read(file)]
+    assert found == [["One.", "Two."], ["3.", "4."]]
+    assert file.skipped == {reason: 4, "too_few_sentences": 1}
+
+
 def test_a_long_document_is_cut(write_dump, monkeypatch):
     monkeypatch.setattr(documents, "_MAX_SENTENCES", 3)
     found, _ = _read(write_dump("a.txt", b"1\n2\n3\n4\n5\n6\n7\n8\n"))
@@ -40,7 +51,7 @@ def test_a_long_document_is_cut(write_dump, monkeypatch):
 
 
 def test_bad_lines_are_counted_and_other_files_are_refused(write_dump):
-    found, file = _read(write_dump("a.txt", b"One.\n\xff\nTwo.\n"))
-    assert (found, file.skipped) == ([["One.", "Two."]], {"invalid_utf8": 1})
+    found, file = _read(write_dump("a.txt", b"One.\nTwo.\n\xff\nThree.\nFour.\n"))
+    assert (found, file.skipped) == ([["One.", "Two."], ["Three.", "Four."]], {"invalid_utf8": 1})
     with pytest.raises(ContentError, match="is JSON"):
         _read(write_dump("b.txt", b'{"turns": ["a", "b"]}\n'))

@@ -9,7 +9,7 @@ import zstandard
 from support.commands import call_command
 from support.dump_files import COMPRESSORS, json_lines, random_dump
 
-from convert_tf.corpora.dumps import CountedFile, find_files, read_objects, split_dump
+from convert_tf.corpora.dumps import CountedFile, corpus_name, find_files, read_objects, split_dump
 from convert_tf.readers.files import read_lines
 
 ARCHIVES = [".zst", ".bz2", ".gz", ".xz"]
@@ -43,11 +43,13 @@ def test_zstd_with_the_longest_window(tmp_path):
     assert len(_read(path)[0]) == 1000
 
 
+@pytest.mark.parametrize("padding", [b"", bytes(4), bytes(3000)])
 @pytest.mark.parametrize("suffix", ARCHIVES)
-def test_several_streams_in_one_file(tmp_path, suffix):
+def test_several_streams_in_one_file(tmp_path, suffix, padding):
     compress = COMPRESSORS[suffix]
     path = tmp_path / f"RC{suffix}"
-    path.write_bytes(compress(b'{"a": 1}\n{"a"') + compress(b": 2}\n") + compress(b'{"a": 3}'))
+    first, second = compress(b'{"a": 1}\n{"a"'), compress(b": 2}\n")
+    path.write_bytes(first + padding + second + padding + compress(b'{"a": 3}') + padding)
     read, file = _read(path)
     assert read == [{"a": 1}, {"a": 2}, {"a": 3}]
     assert not file.warnings
@@ -161,6 +163,10 @@ def test_find_files_sorts_and_removes_doubles(tmp_path, monkeypatch):
         (tmp_path / name).touch()
     (tmp_path / "RC_folder").mkdir()
     assert find_files(["RC_*", "RC_1.zst"]) == ["RC_1.zst", "RC_2.zst"]
+    (tmp_path / "link").symlink_to(tmp_path)
+    twice = ["RC_1.zst", "./RC_1.zst", str(tmp_path / "RC_2.zst"), "link/RC_2.zst"]
+    assert [*map(os.path.basename, find_files(twice))] == ["RC_1.zst", "RC_2.zst"]
+    (tmp_path / "link").unlink()
     assert find_files(["RC[1].json"]) == ["RC[1].json"]  # a file name that looks like a pattern
     assert find_files(["RC[12].json"]) == ["RC1.json"]
     with pytest.raises(ValueError, match=r"matches '/nowhere/RC_\*'"):
@@ -195,6 +201,19 @@ def test_parts_of_several_dumps_share_a_folder(write_dump, tmp_path):
     split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9, overwrite=True)
     names = sorted(path.name for path in (tmp_path / "parts").iterdir())
     assert names == ["RC_1-part-00000.zst", "RC_2-part-00000.zst"]
+
+
+def test_names_keep_full_stops_that_begin_no_suffix(write_dump, tmp_path):
+    names = ("RC_2023.01", "RC_2023.02.zst", "chats.v2.jsonl.gz", "faq.CSV", "a.parquet")
+    expected = ["RC_2023.01", "RC_2023.02", "chats.v2", "faq", "a"]
+    assert [*map(corpus_name, names)] == expected
+    for name in names[:2]:
+        dump = write_dump(name, random_dump(6)[0])
+        split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9, overwrite=True)
+    with pytest.raises(ValueError, match=r"parts' already exists\. Pass --overwrite"):
+        split_dump(dump, str(tmp_path / "parts"), part_bytes=10**9)
+    parts = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert parts == ["RC_2023.01-part-00000.zst", "RC_2023.02-part-00000.zst"]
 
 
 def test_a_damaged_dump_loses_its_last_line_with_a_warning(write_dump, tmp_path, capsys):

@@ -6,9 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from convert_tf.corpora.comments import PRESETS, Rules
+from convert_tf.corpora.dialogues import pair_id
 from convert_tf.corpora.dumps import CountedFile, Turn
+from convert_tf.corpora.options import CORPORA, PrepareOptions
 from convert_tf.corpora.pairs import read
+from convert_tf.corpora.rows import Steps
+from convert_tf.corpora.threads import split_of
+from convert_tf.data.schema import Example
 from convert_tf.readers.columns import PAIR_NAMES
+from convert_tf.storage.json_text import parsed_json
 
 
 def _read(path, **options):
@@ -186,6 +193,47 @@ def test_the_id_is_that_of_the_question(write_dump):
     assert one[0].id == two[1].id == three[0].id == three[1].id != one[1].id
     assert (one[0].source, two[0].source) == ("one", "two")
     assert one[0].turns == (Turn("Is it open?"), Turn("Yes."))
+
+
+@pytest.mark.parametrize(
+    ("text", "same"),
+    [
+        ("Is breakfast & tea for 2 in?", "is breakfast &amp;amp; tea for 2 in?"),
+        ("Is the pool open?", "Is the pool open?\u200b"),
+        ("e-mail address?", "e\u2011mail address?"),
+        ("Can we co\u00adoperate?", "Can we cooperate?"),
+        ("Where is it? https://t.co/1", "Where is it? [](https://t.co/2)"),
+        ("> Until nine.\nIs it open?", "Is it open?"),
+    ],
+)
+def test_questions_that_cleaning_makes_equal_have_one_id(text, same):
+    assert pair_id([text]) == pair_id([same])
+
+
+def test_questions_that_cleaning_empties_have_their_ids():
+    assert (
+        pair_id(["https://t.co/1"]) == pair_id([" HTTPS://t.co/1"]) != pair_id(["https://t.co/2"])
+    )
+
+
+def test_all_answers_to_a_cleaned_question_are_in_one_split(write_dump):
+    variants = ("{}?", "{}&#63;", "{}?\u200b", "{}? https://t.co/{}")
+    rows = [
+        {"question": variant.format(f"Is room {number} free", number), "answer": f"{variant}."}
+        for number in range(50)
+        for variant in variants
+    ]
+    path = write_dump("faq.jsonl", rows)
+    rules = Rules(**{**CORPORA["pairs"].rules, **PRESETS["clean"]})
+    splits = {}
+    for row in Steps(PrepareOptions(corpus_rules={"pairs": rules})).rows_of_file(
+        "pairs", CountedFile(path)
+    ):
+        example = Example(*parsed_json(row.payload))
+        splits.setdefault(example.context, set()).add(split_of(example.thread_id))
+    assert len(splits) == 50
+    assert {*map(len, splits.values())} == {1}
+    assert {"train", "test"} <= set.union(*splits.values())
 
 
 @pytest.mark.slow

@@ -76,8 +76,11 @@ def test_damaged_and_empty_files(tmp_path):
     with pytest.raises(ValueError, match="a truncated gz archive"):
         list(read_candidates(path))
     path.write_bytes(b"")
-    with pytest.raises(ValueError, match="has no examples"):
+    with pytest.raises(ValueError, match=r"file\.gz is empty, so it is not an archive"):
         list(read_candidates(path))
+    (tmp_path / "file.jsonl").touch()
+    with pytest.raises(ValueError, match="has no examples"):
+        list(read_candidates(tmp_path / "file.jsonl"))
     with pytest.raises(FileNotFoundError):
         list(read_candidates(tmp_path / "nowhere"))
 
@@ -95,3 +98,17 @@ def test_turns_become_texts():
 def test_places_may_be_whole_numbers_of_pandas(tmp_path):
     (tmp_path / "file.jsonl").write_text(line(label=1.0) + "\n" + line(label=[0.0, 1]))
     assert [each.labels for each in read_candidates(tmp_path / "file.jsonl")] == [(1,), (0, 1)]
+
+
+@pytest.mark.parametrize("label", [0, 1, [1], 1.0, "1", "[1]"])
+def test_candidates_as_text_may_have_labels_of_any_type(tmp_path, label):
+    (tmp_path / "file.jsonl").write_text(line(candidates='["b", "c"]', label=label))
+    (example,) = read_candidates(tmp_path / "file.jsonl")
+    assert example.candidates == ("b", "c")
+    assert example.labels == ((0,) if label == 0 else (1,))
+
+
+def test_candidates_as_text_need_a_label(tmp_path):
+    (tmp_path / "file.jsonl").write_text(line(candidates='["b", "c"]', label=None))
+    with pytest.raises(ValueError, match="label None does not fit 2 candidates"):
+        list(read_candidates(tmp_path / "file.jsonl"))

@@ -180,6 +180,26 @@ def test_columns_say_what_texts_are(utterances):
     assert columns["intent_names"].dtype == np.int32
 
 
+def test_intents_of_many_labels_and_sources_fit_into_the_columns():
+    class Examples:
+        num_examples = 5
+        source_names = range(50_000)
+
+        def column(self, name):
+            return np.array([0, 42_949, 42_950, -1, 42_950], np.int32)
+
+        def sources(self):
+            return np.array([7, 33_648, 7, 3, 7], np.int32)
+
+    draws = UtteranceDraws(Examples(), per_pair=1, seed=0)
+    groups = draws.columns(np.arange(5))["intent_groups"]
+    assert groups.dtype == np.int32
+    assert groups[3] == -1
+    assert (groups[[0, 1, 2, 4]] >= 0).all()
+    assert groups[2] == groups[4]
+    assert len({*groups.tolist()}) == 4
+
+
 def test_folders_of_pairs_and_of_single_texts_are_told_apart(corpus, folder):
     with pytest.raises(ValueError, match=r"token ids of single texts; .* --utterances"):
         ArrayFolder(folder).open("train", max_tokens=7)

@@ -283,6 +283,15 @@ def test_spaces_around_texts_and_compression_do_not_hide_training_texts(
     assert valid.read_text(encoding="utf-8") == 'text,label\n"h,,h",x\n'
 
 
+def test_validation_texts_may_have_line_ends(tmp_path, monkeypatch):
+    table, shots, valid = (tmp_path / f"{name}.csv" for name in ("all", "few", "valid"))
+    table.write_text('text,label\n"one\rtwo",x\n', encoding="utf-8", newline="")
+    shots.write_text("text,label\nz,x\n", encoding="utf-8")
+    options = (f"--input={table}", f"--without={shots}", f"--output={valid}")
+    call_script(monkeypatch, SCRIPT.with_name("every_eighth.py"), *options)
+    assert valid.read_bytes() == b'text,label\n"one\rtwo","x"\n'
+
+
 def test_validation_texts_are_not_among_the_training_texts(tmp_path, monkeypatch):
     table, shots, valid = (tmp_path / f"{name}.csv" for name in ("all", "few", "valid"))
     texts = ["Hi", *"abcdefg", "h", "i", *"jklmno", "p", "H"]

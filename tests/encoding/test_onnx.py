@@ -402,6 +402,18 @@ def test_a_file_made_of_a_module_reads_as_many_tokens_as_the_module(checkpoint_a
     assert training_facts(again)["read_tokens"] == 5
 
 
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_similarity_map_that_is_not_finite_is_refused(tmp_path, value):
+    run = write_checkpoint(tmp_path / "run", similarity_dim=8)
+    similarity_map = np.load(run / "similarity_map.npy")
+    similarity_map[0, 0] = value
+    np.save(run / "similarity_map.npy", similarity_map)
+    (run / "sha256.json").unlink()  # as if training had written the file
+    with pytest.raises(CheckpointError, match="The similarity map has NaN or infinite numbers"):
+        export_onnx(run, tmp_path / "x.onnx", network_bits=32)
+    assert not (tmp_path / "x.onnx").exists()
+
+
 def test_overwriting_replaces_no_file_of_others(checkpoint_and_file, tmp_path):
     output = tmp_path / "x.onnx"
     output.write_text("mine")

@@ -327,6 +327,23 @@ def test_rank():
         SentenceEncoder(Words()).rank(("cat", "dog"), ["a"])
 
 
+@pytest.mark.parametrize("count", [3, 5, 7, 13, 33])
+def test_equal_responses_have_equal_cosines_and_stay_in_order(count):
+    """In float32, BLAS may compute the last columns of a product in another order."""
+    rng = np.random.default_rng(0)
+    table = {text: rng.standard_normal(512).astype(np.float32) for text in ("a", "same")}
+
+    class Dense(Words):
+        def run(self, output, columns):
+            return np.stack([table[text.decode()] for text in columns[0]])
+
+    responses = ["".join("same") for _ in range(count)]  # equal, but not one object
+    assert len({*map(id, responses)}) == count
+    ranking = SentenceEncoder(Dense()).rank("a", responses)
+    assert len({cosine for _, cosine in ranking}) == 1
+    assert [id(text) for text, _ in ranking] == [*map(id, responses)]
+
+
 class Table(Column):
     """The used part of a table. As a list, it gives its header."""
 

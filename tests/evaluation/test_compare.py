@@ -199,13 +199,47 @@ def test_rows_of_several_runs_join(tmp_path):
     assert len(write_report(report(history="own"), tmp_path)["rows"]) == 3
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"rows": []}', '{"task": {}, "rows": [{}]}'])
+def changed_report(**changes):
+    """Return the JSON of a report whose first row has other entries."""
+    before = report()
+    before["rows"][0] |= changes
+    return json.dumps(before)
+
+
+GROUPS = report()["rows"][0]["groups"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "",
+        "{",
+        "[]",
+        '{"rows": []}',
+        '{"task": {}, "rows": [{}]}',
+        json.dumps({**report(), "rows": []}),
+        json.dumps({**report(), "task": "test"}),
+        json.dumps({**report(), "rows": "none"}),
+        changed_report(name=7),
+        changed_report(name=["high"]),
+        changed_report(seconds=None),
+        changed_report(seconds="1.0"),
+        changed_report(groups={}),
+        changed_report(groups=[ALL]),
+        changed_report(groups={ALL: {}}),
+        changed_report(groups={ALL: {"examples": 4, "metrics": {}}}),
+        changed_report(groups={ALL: {**GROUPS[ALL], "metrics": {"R3@1": {}}}}),
+        changed_report(groups={ALL: {**GROUPS[ALL], "metrics": {"R3@1": float("nan")}}}),
+        # One row without the other rows' metrics:
+        changed_report(name="other", groups={ALL: {**GROUPS[ALL], "metrics": {"R9@1": 0.5}}}),
+    ],
+)
 def test_what_no_evaluation_wrote_is_left(tmp_path, content):
     path = tmp_path / "evaluation.json"
     path.write_text(content)
     with pytest.raises(ValueError, match=r"evaluation\.json' was not written by an evaluation"):
         write_report(report(), tmp_path)
-    assert path.read_text() == content
+    assert path.read_text() == content and [*tmp_path.iterdir()] == [path]
 
 
 def test_long_names_keep_both_ends():
@@ -254,7 +288,7 @@ def test_blocks_hold_each_response_for_each_context(capsys):
     found = list(in_batch_examples(data, block_size=10))
     assert len(found) == 40  # the last, partial block is dropped
     assert capsys.readouterr().out == "7 examples are left out: they do not fill a block of 10\n"
-    list(in_batch_examples(data[:40], block_size=10, by_source=True))
+    list(in_batch_examples(data[:40], block_size=10))
     assert capsys.readouterr().out == ""
     for i, (groups, example) in enumerate(found):
         block = data[i // 10 * 10 : i // 10 * 10 + 10]
@@ -287,6 +321,19 @@ def test_groups_of_blocks():
         assert groups[1:] == ((WITH_HISTORY if len(example.turns) > 1 else WITHOUT_HISTORY),)
     plain = list(in_batch_examples(data, block_size=10))
     assert [example.turns for _, example in plain] == [example.turns for _, example in overall]
+
+
+def test_each_group_says_what_its_blocks_leave_out(capsys):
+    data = [
+        TurnExample((f"question {i}",), f"answer {i}", source)
+        for i, source in enumerate([*12 * ["b"], *10 * ["c"], *7 * ["a"], ""])
+    ]
+    found = list(in_batch_examples(data, block_size=10, by_source=True))
+    assert {group for groups, _ in found for group in groups} == {ALL, "source b", "source c"}
+    assert capsys.readouterr().out == (
+        "10 examples are left out of the blocks of their source for the same reason: "
+        "source a (7), source b (2), source unknown (1)\n"
+    )
 
 
 def naive_block_ranks(data, block_size):

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-from support.commands import call_command
+from support.commands import call_command, status_without_reader
 from support.processes import printed_by
 from support.record_files import read_pairs
 from support.tiny_checkpoint import write_records
@@ -367,9 +367,20 @@ def test_rows_of_rankers(paths, given, tmp_path, capsys):
     assert rows[3]["settings"] == {"checkpoint": folders["cross"]}
 
 
-def test_results_are_printed_before_they_cannot_be_written(given, tmp_path, capsys):
+def test_results_are_printed_if_they_cannot_be_written(given, tmp_path, capsys):
     arguments = (f"--candidates={given}", "--baselines=bm25", f"--train_data={given}")
     (tmp_path / "evaluation.json").write_text("{}")
     message = error_line("evaluate", *arguments, f"--output={tmp_path}")
     assert "was not written by an evaluation" in message
     assert "BM25" in capsys.readouterr().out
+
+
+def test_results_are_written_if_nobody_reads_them(given, tmp_path, capsys):
+    arguments = ("evaluate", f"--candidates={given}", "--baselines=bm25", f"--train_data={given}")
+    assert status_without_reader(*arguments, f"--output={tmp_path / 'results'}") == 141
+    written = json.loads((tmp_path / "results" / "evaluation.json").read_text())
+    assert len(written["rows"]) == 1
+    (tmp_path / "evaluation.json").write_text("{}")
+    capsys.readouterr()
+    assert status_without_reader(*arguments, f"--output={tmp_path}") == 1
+    assert "was not written by an evaluation" in capsys.readouterr().err

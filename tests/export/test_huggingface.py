@@ -17,6 +17,7 @@ from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
 
 from convert_tf import SentenceEncoder, export_model, module_path
+from convert_tf.checkpoints.kinds import CheckpointError
 from convert_tf.export.cards import encoder_card, notes_of, without_metadata
 from convert_tf.export.huggingface.reading import opened_folder
 from convert_tf.export.huggingface.writing import _TEMPLATE, _fill_tokenizer, _special_tokens
@@ -313,6 +314,13 @@ def test_only_what_the_author_added_are_notes(evaluation, notes, tmp_path):
     card = f"# Encoder\n{training}{evaluation}{notes}\n\n## Limits\n\n- None.\n"
     (tmp_path / "MODEL_CARD.md").write_text(card)
     assert notes_of(tmp_path) == notes
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
+def test_a_card_in_another_encoding_is_named(encoding, tmp_path):
+    (tmp_path / "MODEL_CARD.md").write_text("# Encoder für Köln", encoding=encoding)
+    with pytest.raises(CheckpointError, match=r"MODEL_CARD\.md' is not UTF-8 .* Save it as"):
+        notes_of(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["convert_small", "convert", "convert_multi_context"])

@@ -12,7 +12,7 @@ from support.commands import own_environment
 pytest.importorskip("onnx")
 
 from convert_tf.checkpoints.kinds import CheckpointError
-from convert_tf.checkpoints.tensor_bundle import ModuleVariables
+from convert_tf.checkpoints.tensor_bundle import _OBJECTS_KEY, ModuleVariables
 from convert_tf.export.onnx.graph import GraphBuilder
 from convert_tf.export.onnx.plain_encoder import load_plain_source
 from convert_tf.export.onnx.writing import calibrated
@@ -95,3 +95,24 @@ def test_a_module_that_does_not_fit_is_refused(damage, said, tiny_modules, tmp_p
         (module / "config.json").write_text(json.dumps({**config, **other}))
     with pytest.raises(CheckpointError, match=said):
         load_plain_source(module, None)
+
+
+@pytest.mark.parametrize(
+    ("is_first", "message"),
+    [
+        (True, r"variables cannot be read: TypeError"),
+        (False, r"weights/.* cannot be found: KeyError"),
+    ],
+)
+def test_a_damaged_graph_of_objects_raises_value_error(is_first, message, tiny_modules, tmp_path):
+    module = shutil.copytree(tiny_modules["single"][1], tmp_path / "module")
+    values = ModuleVariables(module)
+    graph = values._content(values._entries[_OBJECTS_KEY])
+    # A number in place of the first object, or in place of the name of an object:
+    damaged = graph.replace(b"\x12\x07weights", b"\x10\x07weights", 1)
+    if is_first:
+        damaged = b"\x08\x05" + graph[:-2]
+    for path in (module / "variables").glob("variables.data-*"):
+        path.write_bytes(path.read_bytes().replace(graph, damaged))
+    with pytest.raises(ValueError, match=message):
+        ModuleVariables(module).weight(0)

@@ -21,10 +21,10 @@ from convert_tf.intents import cross_validation
 from convert_tf.intents.classifier import check_unvalidated
 from convert_tf.intents.cross_validation import WEIGHTS, Fold, Mixture
 from convert_tf.intents.data import LabelledTexts
-from convert_tf.intents.decision import KINDS
+from convert_tf.intents.decision import KINDS, SingleIntent
 from convert_tf.intents.encodings import KINDS_OF_ENCODING, MAX_TEXTS, IntentEncodings
 from convert_tf.intents.predictor import answer_texts
-from convert_tf.intents.report import evaluate_classifier, report_text
+from convert_tf.intents.report import evaluate_classifier, report_text, threshold_for_precision
 
 QUICK = {"epochs": 40, "hidden_dim": 16}
 QUERIES = ["hello friend", "password reset", "order today"]
@@ -801,6 +801,48 @@ def test_only_texts_in_scope_have_an_accuracy():
     assert report_text(report).startswith("out-of-scope recall")
     report = evaluate_classifier(classifier, LabelledTexts(TEXTS, LEVELS))
     assert report_text(report).splitlines()[0].endswith(", 12 examples")
+
+
+class Confident:
+    """Answers `a` to every text, which is its own confidence as a float32 number."""
+
+    classes_ = np.array(["a", "b"])
+    decision = SingleIntent(classes_)
+    threshold_ = None
+
+    def predict(self, texts):
+        return np.full(len(texts), "a")
+
+    def predict_proba(self, texts):
+        confidence = np.array([text.split()[0] for text in texts], np.float32)
+        return np.stack([confidence, 1 - confidence], 1)
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "printed"),
+    [(0.87649, 0.87641, 0.87648), (0.99993, 0.9991, 0.9999), (0.8765, 0.7, 0.876), (1, 0.9, 1)],
+)
+def test_the_printed_threshold_answers_the_texts_next_to_it(right, wrong, printed):
+    texts = [f"{right} {number}" for number in range(95)]
+    texts += [f"{wrong} {number}" for number in range(55)]
+    classifier, labels = Confident(), ["a"] * 95 + ["b"] * 55
+    report = evaluate_classifier(classifier, LabelledTexts(texts, labels), precision=0.95)
+    lines = report_text(report).splitlines()
+    line = lines[lines.index("for a precision of 95%:") + 1]
+    assert line.startswith("    63.3%   100.0%    ")
+    assert float(line.split()[-1]) == printed
+    confidence = classifier.predict_proba(texts).max(axis=1)
+    assert np.mean(confidence >= np.float64(printed)) == report["precision_threshold"]["answered"]
+    start = lines.index("answering only confident texts: share answered, accuracy, threshold")
+    for line, row in zip(lines[start + 1 :], report["coverage"], strict=False):
+        assert np.mean(confidence >= np.float64(line.split()[-1])) == row["answered"]
+
+
+def test_a_precision_that_is_just_reached_is_reached():
+    for precision, number in ((0.55, 100), (0.07, 100), (0.28, 25), (0.56, 50)):
+        is_right = np.arange(number) < round(precision * number)
+        row = threshold_for_precision(np.full(number, 0.9), is_right, precision)
+        assert row == {"threshold": 0.9, "answered": 1.0, "accuracy": precision}
 
 
 def test_a_dozen_sentences_make_a_classifier():

@@ -249,6 +249,14 @@ def test_the_threshold_is_the_best_of_all():
     assert _gain(scores, found) == pytest.approx(max(tried))
 
 
+def test_one_threshold_is_above_all_scores():
+    """In float32, a small constant added to a score of 32 or more is lost."""
+    scores = np.array([40, 45, 50], np.float32)
+    is_in = np.array([True, True, False])
+    scores = cv.ScopeScores(scores, np.array([0, 1, 0]), np.zeros(3, bool), is_in)
+    assert cv.fit_threshold(scores) > 50, "Without a correct answer, all texts are rejected."
+
+
 def test_without_examples_out_of_scope_one_in_twenty_is_rejected():
     assert cv.fit_threshold(_scores(101, 0)._replace(scores=np.arange(101.0))) == pytest.approx(5)
 

@@ -6,7 +6,9 @@ import io
 import json
 import lzma
 from collections import Counter
+from decimal import Decimal
 from enum import Enum, IntEnum
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -96,6 +98,7 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.csv", b"text,label\n", "has no rows with a text and a label"),
         ("a.csv", b"text,label\nhi,a\n  ,b\nhi,\n", "line 3 without text, line 4 without label"),
         ("a.csv", "text,label\nhi,a\n\u200b\u00ad,b\n".encode(), "line 3 without text"),
+        ("a.csv", "text,label\nhi,a\nbye,\u200b\n".encode(), "line 3 without label"),
         ("a.csv", b"text,label\ncaf\xe9,order\n", "line 2, is not UTF-8.* byte 0xE9.*iconv"),
         ("a.csv", b'text,label\n"a" b,order\n', "line 2, has a quote that .* within a field"),
         ("a.yml", b"stories: []\n", "`nlu` list of intents"),
@@ -134,7 +137,17 @@ class NotAvailable:
 
 
 @pytest.mark.parametrize(
-    "missing", [None, float("nan"), np.float32("nan"), np.datetime64("NaT"), NotAvailable()]
+    "missing",
+    [
+        None,
+        float("nan"),
+        np.float32("nan"),
+        np.datetime64("NaT"),
+        NotAvailable(),
+        "",
+        "  ",
+        "\u200b",
+    ],
 )
 def test_each_text_has_a_label(missing):
     with pytest.raises(ValueError, match=r"Text 1 has no label\. Received: "):
@@ -152,10 +165,15 @@ def test_each_text_has_one_label(several):
 
 
 @pytest.mark.parametrize(
-    "label", [b"a", np.bytes_(b"a"), np.array(b"a"), Enum("Intent", "A").A, 2**63, np.uint64(2**63)]
-)
+    "label",
+    [
+        b"a", np.bytes_(b"a"), np.array(b"a"), Enum("Intent", "A").A, 2**63, np.uint64(2**63),
+        Decimal("1.5"), Fraction(1, 2), 1j, np.complex64(1), np.timedelta64(1, "D"),
+        np.datetime64("2020-01-01"),
+    ],
+)  # fmt: skip
 def test_labels_that_cannot_be_stored_are_refused(label):
-    """NumPy would round large integers to floats, and JSON has no bytes."""
+    """NumPy would round large integers to floats, and JSON has no bytes, fractions or dates."""
     for labels in ([label, label], ["oos", label], [1, label]):
         with pytest.raises(ValueError, match=r"Labels must be strings, or integers .* Received: "):
             examples.checked_labels(labels)
@@ -171,6 +189,13 @@ def test_strings_numbers_and_booleans_are_labels():
         assert examples.checked_labels(labels).tolist() == labels
 
 
+@pytest.mark.parametrize("labels", [[True, 2], [0.5, np.False_, True], ["a", np.True_, 1]])
+def test_booleans_among_numbers_are_refused(labels):
+    """NumPy would make True the number 1."""
+    with pytest.raises(ValueError, match=r"Labels mix booleans and numbers \(.* to one type"):
+        examples.checked_labels(labels)
+
+
 def test_what_training_should_know_is_said():
     assert examples.check_intents(TEXTS, LABELS) == []
     single, several = examples.check_intents(
@@ -181,10 +206,13 @@ def test_what_training_should_know_is_said():
 
 
 def test_labels_that_look_alike_are_said():
-    labels = ["Refund", "refund", "caf\u00e9", "cafe\u0301", "other", 3, 4]
+    labels = ["Refund", "refund", "caf\u00e9", "cafe\u0301", "pay", "pay\u200b", "other", 3, 4]
     texts = [f"text {index} {copy}" for copy in range(2) for index in range(len(labels))]
     (said,) = examples.check_intents(texts, labels * 2)
-    assert "'Refund', 'refund'; 'caf\u00e9', 'cafe\u0301'. They differ only in case" in said
+    alike = (
+        "'Refund', 'refund'; 'caf\u00e9', 'cafe\u0301'; 'pay', 'pay\\u200b'. They differ only in"
+    )
+    assert alike in said
     assert "other" not in said
 
 

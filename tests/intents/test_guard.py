@@ -54,6 +54,9 @@ def test_minimums():
         check_evaluation(report, {"accuracy": 0.9, "macro_f1": 0.8, "out_of_scope_recall": 0.6})
     with pytest.raises(ValueError, match=r"not measure micro_f1\. It measures accuracy, macro_f1,"):
         check_evaluation(report, {"micro_f1": 0.1})
+    rounded = {"macro_f1": float(np.mean([0.94, 0.95, 0.96]))}
+    assert rounded["macro_f1"] < 0.95, "The mean is below 0.95 by a rounding error."
+    check_evaluation(rounded, {"macro_f1": 0.95})
     assert parsed_minimum("macro_f1=0.85") == ("macro_f1", 0.85)
     for wrong in ("accuracy", "accuracy=", "accuracy=90", "accuracy=nan", "accuracy=0.9=1"):
         with pytest.raises(ValueError, match="a number from 0 to 1, such as accuracy="):

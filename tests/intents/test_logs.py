@@ -3,6 +3,8 @@
 import copy
 import itertools
 import json
+import time
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -146,10 +148,22 @@ def test_texts_without_an_intent_are_unsure():
         ("DE89 3704 0044 is my iban", "[number] is my iban"),
         ("card ending 1234. lost it", "card ending [number]. lost it"),
         ("no numbers here", "no numbers here"),
+        ("a+1 and +a1", "a[number] and [number]"),
+        ("a@b.c+d@e.f, a@b and x.y@", "[email][email], a@b and x.y@"),
     ],
 )
 def test_masks(text, wanted):
     assert [*messages.counted_messages([text, f" {text} "], mask=True).items()] == [(wanted, 2)]
+    assert messages.masked(wanted) == wanted
+
+
+@pytest.mark.parametrize("part", ["ab", "a.", "中文"])
+def test_masks_take_linear_time(part):
+    """A message may contain a long word, such as a data URL."""
+    text = part * 20_000
+    started = time.process_time()
+    assert messages.masked(f"{text}@") == f"{text}@"
+    assert time.process_time() - started < 3
 
 
 def test_any_iterable_of_messages_is_counted():
@@ -415,6 +429,60 @@ def test_drift_is_tested_against_the_examples(classifier):
     assert "have drifted" in monitor.monitoring_text({**week(classifier, TEXTS), "drift": other})
 
 
+def test_drift_counts_each_message(classifier):
+    new = [f"{word} elsewhere" for word in "abcdefghijklmnop"]
+    report = week(classifier, [*TEXTS * 100, *new])
+    share = len(new) / (len(TEXTS) * 100 + len(new))
+    assert report["drift"]["farther"] == pytest.approx(share, rel=0.1)
+    assert "have drifted" not in monitor.monitoring_text(report)
+
+
+def test_copies_are_no_evidence_of_drift():
+    """A naive loop for the probability, and p-values of weeks in which nothing changed."""
+    random = np.random.default_rng(0)
+    p_values = []
+    for _ in range(200):
+        between = random.integers(0, 30, 200) / 30
+        cosines, numbers = random.integers(0, 30, 100) / 30, random.zipf(1.5, 100).clip(max=300)
+        drift = monitor._drift(between, cosines, numbers.tolist())
+        wins = [np.mean((between > c) + (between == c) / 2) for c in cosines]
+        expected = np.dot(wins, numbers) / numbers.sum()
+        assert drift["farther"] == pytest.approx(expected, abs=1e-4)
+        p_values.append(drift["p_value"])
+    assert np.mean(np.array(p_values) < 0.01) <= 0.05
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_the_scatter_is_that_of_different_masked_examples(monkeypatch, repeats):
+    words = ["please", "now", "today", "again", "quick", "thanks", "soon", "here", "once"]
+    labels = ["track", "cancel", "invoice"] * len(words)
+    texts = [f"{label} {word}" for word in words for label in ("track", "cancel", "invoice")]
+    scatters = []
+    group = discover.group_vectors
+
+    def observed(*arguments, scatter):
+        scatters.append(scatter)
+        return group(*arguments, scatter=scatter)
+
+    def fitted(examples, labels):
+        return IntentClassifier(WordEncoder(), "logistic", names=None, lexical=None).fit(
+            examples, labels
+        )
+
+    monkeypatch.setattr(discover, "group_vectors", observed)
+    numbered = [f"{text} {number}" for number in range(10, 10 + repeats) for text in texts]
+    options = {"classifier": fitted(numbered, labels * repeats), "min_confidence": 1.0}
+    expected = discover._scatter_of(fitted([f"{text} [number]" for text in texts], labels), 0)
+    log = [f"{topic} {number}" for topic in ("sofa late", "page error") for number in range(9)]
+    discover_intents(log, mask=True, **options)
+    monitor.monitor_messages(log, mask=True, **options)
+    assert scatters == pytest.approx([expected] * 2)
+    plain = fitted(texts * repeats, labels * repeats)
+    assert discover._scatter_of(plain, 0) == pytest.approx(
+        discover._scatter_of(fitted(texts, labels), 0)
+    )
+
+
 def test_masked_messages_are_compared_with_masked_examples():
     templates = [f"order {{}} {word}" for word in ("is late", "is lost", "came", "has not come")]
     greetings = ["hello", "hi there", "good morning", "good day"]
@@ -476,6 +544,17 @@ def test_changes_since_another_week(classifier):
     assert all(row["before"] == row["share"] for row in same["groups"])
 
 
+def test_changes_are_not_those_of_rounding(classifier, monkeypatch):
+    """Shares of groups have four decimals in reports, which is too few for large logs."""
+    monkeypatch.setattr(monitor, "counted_messages", lambda texts, mask: Counter(texts))
+    many = dict.fromkeys(EXAMPLES["order"], 750_000)
+    first = week(classifier, many | {SONGS[0]: 448, SONGS[1]: 1})
+    second = week(classifier, many | {SONGS[0]: 451, SONGS[1]: 1}, since=first)
+    assert first["groups"][0]["share"] == second["groups"][0]["before"] == 0.0001
+    assert second["groups"][0]["share"] == 0.0002
+    assert second["changes"] == []
+
+
 def test_what_is_gone_is_a_change(classifier):
     """Vanished intents, out-of-scope texts, intents of earlier models and groups are reported."""
     first = week(classifier, [*EXAMPLES["order"] * 150, *EXAMPLES["greet"] * 120, *SONGS * 48])
@@ -496,6 +575,7 @@ def test_what_is_gone_is_a_change(classifier):
         (lambda w: w["groups"][0].update(texts=[]), "no 'texts' to compare in group 1"),
         (lambda w: w["groups"][0].pop("label"), "no 'label' in group 1"),
         (lambda w: w["groups"][0].update(share="much"), "no 'share' from 0 to 1 in group 1"),
+        (lambda w: w["groups"][0].update(size="many"), "has 'many' messages in group 1"),
         (lambda w: w.pop("intents"), "no 'intents'"),
         (lambda w: w.update(messages=0), "an invalid number 'messages': 0"),
         (lambda w: w["intents"].update(order=None), "None messages of intent 'order'"),

@@ -161,11 +161,16 @@ def test_members_of_enumerations_are_their_strings():
     assert {type(name) for name in label_sets([[*intent]])[0]} == {str}
 
 
+def test_invisible_labels_in_files_are_no_intents():
+    assert split_labels(["\u200b", "a+ \u200b", "a+b"], "+") == [(), ("a",), ("a", "b")]
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "options", "message"),
     [
         ("a", ["greet"], {}, r"a list for each text. Received: 'greet'"),
-        ("a", [[1]], {}, r"Labels must be strings. Received: \[1\]"),
+        ("a", [[1]], {}, r"Labels must be strings, and not empty\. Received: \[1\]"),
+        ("a", [["greet", "\u200b"]], {}, r"strings, and not empty\. Received: \['greet', "),
         ("a", [None], {}, "a list for each text"),
         ("ab", [["c"]], {}, "2 texts and 1 sets of labels. Pass a set for each text, an empty"),
         ("ab", [["c"], []], {}, r"at least two intents\. Received: only 'c'"),

@@ -43,6 +43,10 @@ def test_each_row_has_the_number_of_its_line():
         (HEAD + "- intnet: c\n", "line 5: 'intnet' instead of intent, synonym"),
         (HEAD + "nlu: []\n", "line 5: 'nlu' is repeated"),
         ('version: "4.0"\n' + HEAD, "line 1: version 4.0 is later than 3.1"),
+        (f'version: "{"9" * 5000}"\n' + HEAD, "l.* line 1: version 9{39}… is later"),
+        (f"%YAML {'9' * 5000}.1\n---\n" + HEAD, "l.* line 1: the number of a .*version is out"),
+        (HEAD + 'é: "\\UFFFFFFFF"\n', "nlu.yml.* line 5: the number of a character"),
+        (HEAD + 'é: "\\U00110000"\n', "nlu.yml.* line 5: the number of a character"),
         ("nlu:\n- a: [\n", "line 3: while parsing a flow node"),
         (HEAD + "    - \x07\n", "line 5: the character 0x0007"),
         (HEAD + "    - \\u00\n", "four digits"),
@@ -52,6 +56,19 @@ def test_each_row_has_the_number_of_its_line():
 def test_what_rasa_would_leave_out_is_refused_by_line(content, message):
     with pytest.raises(ValueError, match=message):
         read_nlu(content, "nlu.yml")
+
+
+@pytest.mark.parametrize("other", ["c", "é"])
+def test_emoji_may_be_written_as_two_escapes(other):
+    """Rasa's parser joins the escapes only in an ASCII file."""
+    emoji = '"\\ud83d\\ude00"'
+    content = f"nlu:\n- intent: {emoji}\n  examples:\n  - text: {emoji}\n  - text: {other}\n"
+    assert read_nlu(content, "") == [(4, "😀", "😀"), (5, other, "😀")]
+
+
+def test_half_an_emoji_becomes_a_replacement_character():
+    content = 'nlu:\n- intent: "\\ud83d"\n  examples: "- \\ude00 é"\n'
+    assert read_nlu(content, "") == [(3, "\ufffd é", "\ufffd")]
 
 
 @pytest.mark.parametrize("part", ["[a ", "[", "[a](", "[a](b", "[a](b:", "[a]{", "[a][{", "[]"])

@@ -136,6 +136,35 @@ def test_a_context_may_be_a_text(ranker):
         ranker.scores(texts, "fine")
 
 
+@pytest.mark.parametrize("ranker", rankers(), ids=lambda ranker: ranker.name)
+def test_each_context_needs_a_list_of_candidates(ranker):
+    queries = QUERIES[:2]
+    for lists in (CANDIDATES[:2], [CANDIDATES[0], CANDIDATES]):
+        with pytest.raises(ValueError, match="Candidates must be a list of strings"):
+            ranker.candidate_scores(queries, lists)
+    with pytest.raises(ValueError, match="Received: 1 lists for 2 contexts"):
+        ranker.candidate_scores(queries, [CANDIDATES])
+    arrays = ranker.candidate_scores(queries, [np.array(CANDIDATES)] * 2)
+    np.testing.assert_array_equal(arrays, ranker.scores(queries, CANDIDATES))
+    without, scored = ranker.candidate_scores(queries, [[], CANDIDATES])
+    assert without.shape == (0,)
+    np.testing.assert_array_equal(scored, arrays[1])
+
+
+@pytest.mark.parametrize("count", [3, 5, 7, 13, 33])
+def test_equal_candidates_have_equal_scores(count):
+    """In float32, BLAS may compute the last columns of a product in another order."""
+    context, same = np.random.default_rng(0).standard_normal((2, 512))
+    table = {"a": context, "same": same}
+    encoder = SimpleNamespace(
+        reads_history=False,
+        encode=lambda texts, kind: np.array([table[text] for text in texts], np.float32),
+    )
+    scores = EncoderRanker(encoder).scores(["a"], ["same"] * count)
+    assert scores.dtype == np.float32
+    assert len({*scores[0].tolist()}) == 1
+
+
 def test_runs_of_lists():
     a, b = ["x"], ["x"]
     assert list(runs_of_lists([a, a, b, a])) == [slice(0, 2), slice(2, 3), slice(3, 4)]

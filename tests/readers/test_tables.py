@@ -3,6 +3,7 @@
 import csv
 import gzip
 import itertools
+import json
 import threading
 import tracemalloc
 
@@ -160,6 +161,25 @@ def test_keys_of_json_are_names_of_columns(tmp_path):
         {"text": "a", "intent_name": "b"},
         {"text": "c", "label": 1},
     ]
+
+
+@pytest.mark.parametrize("start", ["", "\ufeff", "\n "])
+@pytest.mark.parametrize("is_list", [True, False])
+def test_one_line_of_json_may_be_longer_than_other_lines(tmp_path, start, is_list):
+    path = tmp_path / "a.json"
+    rows = [{"text": f"text {number}", "label": "a"} for number in range(9)]
+    line = json.dumps(rows if is_list else {"data": rows})
+    path.write_text(f"{start}{line}\n", encoding="utf-8")
+    file = TableFile(str(path), max_line_bytes=100)
+    assert [*read_rows(file, COLUMNS)] == rows
+    # The limit stays for JSON lines, and for files that are not JSON.
+    path.write_text(f"{line}\n{json.dumps(rows[0])}\n", encoding="utf-8")
+    file = CountedFile(str(path), max_line_bytes=100)
+    assert [*read_rows(file, COLUMNS)] == rows[:1]
+    assert file.skipped == {"line_too_long": 1}
+    path.write_text("x" * 101, encoding="utf-8")
+    with pytest.raises(ValueError, match="line 1, is longer than 100 bytes"):
+        [*read_rows(TableFile(str(path), max_line_bytes=100), COLUMNS, is_json=True)]
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])

@@ -17,7 +17,7 @@ from convert_tf.readers.texts import Texts
 from convert_tf.search import cache as cache_module
 from convert_tf.search.cache import DTYPES, CandidateCache, edit_cache, write_cache
 from convert_tf.search.encoders import load_encoder
-from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex
+from convert_tf.search.index import FAISS_KINDS, CandidateIndex, FaissIndex, faiss_key
 from convert_tf.search.reranked import RerankedIndex
 
 NEW = ["where is it?", "", "ünï\nline"]
@@ -92,6 +92,20 @@ def test_an_index_of_the_old_candidates_and_one_of_the_new_read_different_files(
         exact = CandidateIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
         faiss = FaissIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
         np.testing.assert_array_equal(faiss.ids, exact.ids)
+    # The folder contains the new candidates, so the files of the old ones would be left there.
+    names = [path.name for path in new.folder.iterdir() if "faiss" in path.name]
+    assert len(names) == 4 and all(faiss_key(new) in name for name in names)
+
+
+def test_a_search_writes_no_file_while_an_edit_replaces_the_files(tmp_path, capsys):
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache", TEXTS[:40])
+    (cache.folder / "candidates.json").unlink()  # as between two moves of an edit
+    exact = CandidateIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
+    found = FaissIndex(cache, StubEncoder()).search(CONTEXTS, top_k=5)
+    np.testing.assert_array_equal(found.ids, exact.ids)
+    assert not [name for name in os.listdir(cache.folder) if "faiss" in name]
+    assert capsys.readouterr().err == ""
 
 
 def test_a_failed_edit_leaves_the_index_as_it_was(tmp_path, monkeypatch):

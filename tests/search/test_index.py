@@ -44,7 +44,7 @@ from convert_tf.search.index import (
     faiss_key,
 )
 from convert_tf.search.reranked import RerankedIndex
-from convert_tf.storage.checksums import record_checksums
+from convert_tf.storage.checksums import check_file, record_checksums
 from convert_tf.storage.files import FileWriteError
 
 
@@ -589,12 +589,97 @@ def test_a_faiss_index_without_a_checksum_is_not_kept(tmp_path, capsys):
     """The index is not saved, because later damage could not be detected."""
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
-    (cache.folder / "sha256.json").unlink()
-    (cache.folder / "sha256.json").mkdir()
+    blocked = cache.folder / f"faiss-{faiss_key(cache)}-flat.index.sha256"
+    blocked.mkdir()
     found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
     np.testing.assert_array_equal(found.ids, search(cache, StubEncoder()).ids)
-    assert "stays in memory" in capsys.readouterr().err
+    assert f"stays in memory: cannot write {str(blocked)!r}: " in capsys.readouterr().err
+    assert not [*cache.folder.glob("faiss-*.index")]
+
+
+def test_concurrent_searches_leave_an_index_with_its_checksum(tmp_path, monkeypatch, capsys):
+    """The second search runs while the first one writes its index, or after the first built it."""
+    faiss = pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    path = cache.folder / f"faiss-{faiss_key(cache)}-flat.index"
+    real = faiss.write_index
+
+    def written(index, temporary):
+        real(index, temporary)
+        monkeypatch.setattr(faiss, "write_index", real)
+        FaissIndex(cache, StubEncoder())
+        assert not path.exists() and not os.path.exists(f"{path}.sha256")
+
+    monkeypatch.setattr(faiss, "write_index", written)
+    FaissIndex(cache, StubEncoder())
+    check_file(path)
+    path.unlink()
+    build, states = FaissIndex._make, []
+
+    def built(index, lists):
+        value = build(index, lists)
+        monkeypatch.setattr(FaissIndex, "_make", build)
+        FaissIndex(cache, StubEncoder())
+        states.append(os.stat(path))
+        return value
+
+    monkeypatch.setattr(FaissIndex, "_make", built)
+    FaissIndex(cache, StubEncoder())
+    check_file(path)
+    assert os.path.samestat(os.stat(path), *states)  # it was not written again
+    assert capsys.readouterr().err == ""
+
+
+def test_a_faiss_search_does_not_write_the_shared_checksums(tmp_path):
+    """An edit may replace them while the search builds its index, so the folder would be lost."""
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    shared = (cache.folder / "sha256.json").read_bytes()
+    for kind in FAISS_KINDS:
+        FaissIndex(cache, StubEncoder(), kind=kind)
+    assert (cache.folder / "sha256.json").read_bytes() == shared
+    CandidateIndex(cache, StubEncoder()).edit(add=["new"])
     assert not [name for name in os.listdir(cache.folder) if "faiss" in name]
+
+
+@pytest.mark.parametrize("moment", ["check_file", "read"])
+def test_a_faiss_search_may_meet_an_edit(tmp_path, monkeypatch, capsys, moment):
+    """The FAISS files disappear after the search has seen that they exist."""
+    faiss = pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    expected = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    module, name = {
+        "check_file": (index_module, "check_file"), "read": (faiss, "read_index")
+    }[moment]  # fmt: skip
+    real = getattr(module, name)
+
+    def removed_first(path):
+        os.remove(path)
+        return real(path)
+
+    monkeypatch.setattr(module, name, removed_first)
+    found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    assert capsys.readouterr().err == ""
+
+
+def test_faiss_files_of_earlier_versions_have_shared_checksums(tmp_path, monkeypatch, capsys):
+    pytest.importorskip("faiss")
+    cache = make_cache(tmp_path / "cache")
+    expected = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    names = [path.name for path in cache.folder.glob("faiss-*.sha256")]
+    for name in names:
+        (cache.folder / name).unlink()
+    record_checksums(cache.folder, [name.removesuffix(".sha256") for name in names])
+    with monkeypatch.context() as patch:
+        patch.setattr(index_module, "_equal_candidates", None)  # it would be called to build
+        patch.setattr(FaissIndex, "_make", None)
+        found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
+    np.testing.assert_array_equal(found.ids, expected.ids)
+    flip_a_bit(cache.folder / f"faiss-{faiss_key(cache)}-flat.index")
+    for built_again in (True, False):
+        FaissIndex(cache, StubEncoder())
+        assert ("is built again" in capsys.readouterr().err) == built_again
 
 
 def test_errors_of_faiss(cache):

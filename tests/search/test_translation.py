@@ -68,11 +68,31 @@ def test_a_linear_map_is_found_and_unit_vectors_stay_unit():
     assert not fit_translation(old, 2 * old @ rotation).has_unit_length
 
 
+@pytest.mark.parametrize("length", [1.0, 2.0])
+def test_the_zero_vector_of_an_empty_text_stays_zero_and_changes_no_map(length):
+    rng = np.random.default_rng(4)
+    old, new = rng.standard_normal((2, 60, 8)) + 0.5  # so that the mean is not zero
+    new *= length / np.linalg.norm(new, axis=1, keepdims=True)
+    expected = fit_translation(old, new)
+    empty = np.zeros((9, 8))
+    translate = fit_translation(np.vstack([old, empty]), np.vstack([new, empty]))
+    np.testing.assert_allclose(translate.kernel, expected.kernel, atol=1e-12)
+    np.testing.assert_allclose(translate.bias, expected.bias, atol=1e-12)
+    assert translate.has_unit_length == (length == 1)
+    translated = translate(np.vstack([old[:3], empty[:1]]))
+    np.testing.assert_array_equal(translated[3], np.zeros(8))
+    np.testing.assert_allclose(translated[:3], expected(old[:3]), atol=1e-6)
+    with pytest.raises(ValueError, match=r"at least 20 texts.*: 19 and 19 vectors that are not"):
+        fit_translation(np.vstack([old[:19], empty]), np.vstack([new[:19], empty]))
+
+
 def test_texts_are_shipped_and_too_few_are_refused():
     texts = [*shipped_texts()]
     assert len({*texts}) == len(texts) == SHIPPED_TEXTS
     with pytest.raises(ValueError, match=r"at least 20 texts.*: 19 and 19"):
         fit_translation(np.ones((19, 4)), np.ones((19, 4)))
+    with pytest.raises(ValueError, match=r"same texts.*: 30 old and 29 new vectors\. Pass"):
+        fit_translation(np.ones((30, 4)), np.ones((29, 4)))
     row = np.random.default_rng(2).standard_normal((2, 12))  # the mean of equal rows is rounded
     with pytest.raises(ValueError, match=r"have the same vector\. Pass other"):
         fit_translation(row[:1].repeat(23, axis=0), row[1:].repeat(23, axis=0))

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 import os
 import re
 import signal
@@ -91,6 +92,17 @@ def test_rank(client, encoder):
     many = [f"response {n}" for n in range(30)]
     for asked, number in ({}, 10), ({"top_k": 20}, 20), ({"top_k": 99}, 30):
         assert len(ranked(["a"], many, **asked)[0]) == number
+
+
+@pytest.mark.parametrize("count", [3, 5, 7, 13, 33])
+def test_equal_responses_stay_in_order(count):
+    """In float32, BLAS may compute the last columns of a product in another order."""
+    context, same = np.random.default_rng(0).standard_normal((2, 1, 512)).astype(np.float32)
+    texts = ["same"] * count
+    ranked = application._ranked(context, same.repeat(count, axis=0), texts, count)
+    for row in json.loads(ranked)["rankings"]:
+        assert len({entry["score"] for entry in row}) == 1
+        assert [entry["index"] for entry in row] == [*range(count)]
 
 
 @pytest.mark.parametrize(

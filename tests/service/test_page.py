@@ -1,5 +1,7 @@
 """The server for the web page. The page itself is tested in a browser (`make test-web`)."""
 
+import http.client
+import os
 import socket
 import tarfile
 import threading
@@ -14,12 +16,14 @@ from convert_tf.service.page import PAGE_ARCHIVE, page_folder, page_server
 from convert_tf.storage.checksums import file_checksum
 
 FILES = page._FILES
+ASSETS = '{"files": {"model.onnx.gz": {"bytes": 13, "hash": "12"}}}'
 
 
 @pytest.fixture
 def folder(tmp_path):
     for name in FILES:
         (tmp_path / name).write_text(name)
+    (tmp_path / "assets.json").write_text(ASSETS)
     return tmp_path
 
 
@@ -32,7 +36,8 @@ def test_files_come_with_what_the_page_needs(folder):
         bodies = {name: reply.read().decode() for name, reply in replies.items()}
         server.shutdown()
     assert bodies[""] == "index.html"
-    assert all(bodies[name] == name for name in FILES)
+    expected = {name: name for name in FILES} | {"assets.json": ASSETS}
+    assert {name: bodies[name] for name in FILES} == expected
     # The page, not the browser, must decompress these files. Scripts need the correct type.
     assert replies["model.onnx.gz"].headers["Content-Type"] == "application/octet-stream"
     assert replies["model.onnx.gz"].headers["Content-Encoding"] is None
@@ -41,6 +46,26 @@ def test_files_come_with_what_the_page_needs(folder):
     assert replies["model.onnx.gz"].headers["Cache-Control"] == "no-cache"
     assert replies["main.js"].headers["Cache-Control"] == "no-cache"
     assert replies["main.js"].headers["Content-Type"] == "text/javascript"
+
+
+def test_files_of_different_versions_are_not_mixed(folder):
+    """Files from a release have the time 0, in all versions. Earlier versions had no checksums."""
+    for name in FILES:
+        os.utime(folder / name, (0, 0))
+    paths = ("main.js", "assets.json", "model.onnx.gz", "model.onnx.gz?v=12", "model.onnx.gz?v=11")
+    statuses = {}
+    with page_server(folder, host="127.0.0.1", port=0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for path in (*paths, "tokenizer.json.gz?v=12", "tokenizer.json.gz?v=undefined"):
+            connection = http.client.HTTPConnection(*server.server_address[:2])
+            known = {"If-Modified-Since": "Thu, 01 Jan 1970 00:00:00 GMT"}
+            connection.request("GET", f"/{path}", headers=known)
+            reply = connection.getresponse()
+            statuses[path] = reply.status
+            assert ("max-age" in reply.headers["Cache-Control"]) == (path == "model.onnx.gz?v=12")
+            connection.close()
+        server.shutdown()
+    assert [*statuses.values()] == [200, 200, 200, 304, 404, 404, 200]
 
 
 def test_a_malformed_request_is_answered_and_a_missing_file_is_not_cached(folder, capfd):
@@ -52,7 +77,7 @@ def test_a_malformed_request_is_answered_and_a_missing_file_is_not_cached(folder
             answer = connection.recv(1000)
         (folder / "model.onnx.gz").unlink()
         with pytest.raises(urllib.error.HTTPError, match="404") as missing:
-            urllib.request.urlopen("http://{}:{}/model.onnx.gz?v=1".format(*address))
+            urllib.request.urlopen("http://{}:{}/model.onnx.gz?v=12".format(*address))
         server.shutdown()
     assert b"400" in answer and "Traceback" not in capfd.readouterr().err
     assert missing.value.headers["Cache-Control"] == "no-cache"

@@ -101,6 +101,31 @@ def test_bytes_one_by_one_do_not_prolong_the_time(encoder_and_backend, monkeypat
     assert received(connection) == b""
 
 
+def test_a_connection_stays_open_if_the_body_ends_after_the_answer(
+    encoder_and_backend, monkeypatch, stack
+):
+    monkeypatch.setattr(server, "_FOR_HEAD", 0.5)
+    monkeypatch.setattr(server, "_KEEP_ALIVE", 3)
+    application = make_application(Model(encoder_and_backend[0], "letters"), api_keys=("key",))
+    url = stack.enter_context(running(application))
+    rest = b'xts": ["a"]}' + b" " * 84
+    for _ in range(2):
+        connection = stack.enter_context(connected(url))
+        assert b"401" in answer_to(connection, HALF_A_BODY).partition(b"\r\n")[0]
+        connection.sendall(rest)
+        time.sleep(1)  # idle connections stay open
+        assert answer_to(connection, HEALTH).startswith(b"HTTP/1.1 200")
+    # The next head still has a limited time, and so has an idle connection.
+    assert b"401" in answer_to(connection, HALF_A_BODY).partition(b"\r\n")[0]
+    connection.sendall(rest + b"GET /hea")
+    begin = time.monotonic()
+    assert received(connection) == b"" and time.monotonic() - begin < 2
+    idle = stack.enter_context(connected(url))
+    assert b"401" in answer_to(idle, HALF_A_BODY).partition(b"\r\n")[0]
+    idle.sendall(rest)
+    assert received(idle) == b""
+
+
 def test_half_a_body_is_refused_after_a_while(encoder_and_backend, monkeypatch):
     monkeypatch.setattr(middleware, "_FOR_BODY", 0.3)
     monkeypatch.setattr(server, "_FOR_HEAD", 0.3)

@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tempfile
 import time
 
 import pytest
@@ -32,6 +33,33 @@ def test_content_is_written_and_replaced(tmp_path, content):
     write_file(str(path), b"")
     assert path.read_bytes() == b""
     assert os.listdir(tmp_path) == ["file"]
+
+
+@pytest.mark.parametrize("exists", [False, True])
+def test_a_link_to_a_file_is_followed_if_wanted(tmp_path, exists):
+    """The file is written where the link points to, which may be on another disk."""
+    disk = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(dir=disk) as folder:
+        target, link = os.path.join(folder, "target"), tmp_path / "link"
+        if exists:
+            write_file(target, "old")
+        link.symlink_to(target)
+        with only_writer(link):
+            write_file(link, "new", follows_links=True)
+        assert link.is_symlink()
+        assert link.read_text() == "new"
+        assert (os.listdir(folder), os.listdir(tmp_path)) == (["target"], ["link"])
+
+
+def test_a_link_to_shared_content_is_replaced(tmp_path):
+    """A run that was copied as links, or checked out by DVC, shares files with other runs."""
+    (tmp_path / "shared").mkdir()
+    write_file(tmp_path / "shared" / "file", "shared")
+    (tmp_path / "link").symlink_to(tmp_path / "shared" / "file")
+    write_file(tmp_path / "link", "new")
+    assert not (tmp_path / "link").is_symlink()
+    assert (tmp_path / "link").read_text() == "new"
+    assert (tmp_path / "shared" / "file").read_text() == "shared"
 
 
 @pytest.mark.parametrize("failing", ["fsync", "replace"])

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from convert_tf.storage import folders
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.files import FileWriteError
 from convert_tf.storage.folders import OutputFolder, put_aside
@@ -286,3 +287,249 @@ def test_a_mount_point_is_written_without_moves_to_another_disk(tmp_path, monkey
     monkeypatch.setattr(os, function, within_one_disk)
     _write(output, {"b.txt": "new"}, overwrite=True)
     assert _contents(output) == {"b.txt": "new"}
+
+
+def _finish_while_there_are(output, names, **options):
+    """Write an output that did not exist at the start. Other files appear in it meanwhile."""
+    with OutputFolder(output, **options).open() as written:
+        (written / "a.txt").write_text("new")
+        Path(output).mkdir()
+        for name in names:
+            (Path(output) / name).write_text("theirs")
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+@pytest.mark.parametrize("data_files", [None, _text_files])
+def test_files_that_appear_during_a_run_are_kept(tmp_path, data_files, overwrite):
+    output = tmp_path / "out"
+    options = {"data_files": data_files, "replaceable": ("a.txt",), "overwrite": overwrite}
+    if data_files:
+        _finish_while_there_are(output, ["notes"], **options, is_own=True)
+        assert _contents(output) == {"a.txt": "new", "notes": "theirs"}
+        assert _names(tmp_path) == ["out"]
+        return
+    with pytest.raises(ValueError, match=r"changed since .* complete, in '(.*)'\.") as caught:
+        _finish_while_there_are(output, ["a.txt", "notes"], **options)
+    assert _contents(output) == {"a.txt": "theirs", "notes": "theirs"}
+    complete = tmp_path / ".out.new" / "written"
+    assert repr(str(complete)) in str(caught.value)
+    assert _contents(complete) == {"a.txt": "new"}
+    assert _names(tmp_path / ".out.new") == ["lock", "written"]
+
+
+@pytest.mark.parametrize("data_files", [None, _text_files])
+def test_a_result_that_appears_during_a_run_is_replaced_only_when_told(tmp_path, data_files):
+    options = {"data_files": data_files, "replaceable": ("a.txt",)}
+    with pytest.raises(ValueError, match=r"Pass --overwrite.* complete, in"):
+        _finish_while_there_are(tmp_path / "out", ["a.txt"], **options)
+    assert _contents(tmp_path / "out") == {"a.txt": "theirs"}
+    assert _contents(tmp_path / ".out.new" / "written") == {"a.txt": "new"}
+    for name, there in (("overwritten", ["a.txt"]), ("empty", [])):
+        _finish_while_there_are(tmp_path / name, there, **options, overwrite=name != "empty")
+        assert _contents(tmp_path / name) == {"a.txt": "new"}
+    assert _names(tmp_path) == [".out.new", "empty", "out", "overwritten"]
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _write(tmp_path / "out", {"a.txt": "newer"}, **options)
+    assert _contents(tmp_path / ".out.new" / "written") == {"a.txt": "new"}
+    _write(tmp_path / "out", {"a.txt": "newer"}, **options, overwrite=True)
+    assert _contents(tmp_path / "out") == {"a.txt": "newer"}
+    assert _names(tmp_path) == ["empty", "out", "overwritten"]
+
+
+def test_a_file_added_to_a_folder_that_is_replaced_is_kept(tmp_path):
+    output = tmp_path / "out"
+    options = {"data_files": None, "replaceable": ("a.txt",), "overwrite": True}
+    _write(output, {"a.txt": "old"}, **options)
+    with (
+        pytest.raises(ValueError, match=r"did not write, such as NOTES.* complete, in"),
+        OutputFolder(output, **options).open() as written,
+    ):
+        (written / "a.txt").write_text("new")
+        (output / "NOTES.md").write_text("mine")
+    assert _contents(output) == {"a.txt": "old", "NOTES.md": "mine"}
+    (output / "NOTES.md").unlink()
+    _write(output, {"a.txt": "newer"}, **options)
+    assert _contents(output) == {"a.txt": "newer"}
+    assert _names(tmp_path) == ["out"]
+
+
+def test_two_processes_do_not_write_one_output_that_appears_in_between(tmp_path):
+    output = tmp_path / "out"
+    with OutputFolder(output, data_files=_text_files).open() as written:
+        (written / "a.txt").write_text("first")
+        output.mkdir()
+        with pytest.raises(ValueError, match=f"Another process is .* process {os.getpid()}"):
+            _write(output, {"a.txt": "second"}, overwrite=True)
+    assert _contents(output) == {"a.txt": "first"}
+    assert _names(tmp_path) == ["out"]
+
+
+def test_a_run_killed_in_an_output_that_appeared_loses_no_files(tmp_path, monkeypatch):
+    """The next run uses the hidden folder next to the output again, and restores the old files."""
+    output = tmp_path / "out"
+    with monkeypatch.context() as killed:
+        killed.setattr(OutputFolder, "_undo_moves", lambda _: None)
+        killed.setattr(folders, "_clean_up", lambda _: None)
+        rename = os.rename
+
+        def fails(source, target):
+            if Path(target).parent == output:
+                raise KeyboardInterrupt
+            rename(source, target)
+
+        killed.setattr(os, "rename", fails)
+        with pytest.raises(KeyboardInterrupt):
+            _finish_while_there_are(output, ["a.txt"], data_files=_text_files, overwrite=True)
+    assert _contents(output) == {}
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _write(output, {"a.txt": "newer"})
+    assert _contents(output) == {"a.txt": "theirs"}
+    assert _names(tmp_path) == ["out"]
+
+
+@pytest.mark.parametrize("problem", [errno.EACCES, errno.ENAMETOOLONG, errno.ENOENT, errno.ENOTDIR])
+def test_another_users_lock_in_the_other_place_does_not_stop_a_run(tmp_path, monkeypatch, problem):
+    output = tmp_path / "out"
+    output.mkdir()
+    place = str(tmp_path / ".out.new" / "lock")
+
+    def refusing(path, *arguments, **options):
+        if str(path) == place:
+            raise OSError(problem, os.strerror(problem), path)
+        return open(path, *arguments, **options)
+
+    monkeypatch.setattr(folders, "open", refusing, raising=False)
+    _write(output, {"a.txt": "new"})
+    assert _contents(output) == {"a.txt": "new"}
+
+
+def test_a_lock_in_the_other_place_needs_no_write_access(tmp_path, monkeypatch):
+    output, modes = tmp_path / "out", []
+    with OutputFolder(output, data_files=_text_files).open():  # the lock of another process
+        output.mkdir()
+        lock = tmp_path / ".out.new" / "lock"
+        note = lock.read_text()
+
+        def recording(path, mode="r", **options):
+            modes.append(mode)
+            return open(path, mode, **options)
+
+        monkeypatch.setattr(folders, "open", recording, raising=False)
+        with pytest.raises(ValueError, match="Another process is"):
+            _write(output, {"a.txt": "new"})
+        assert modes == ["rb"]
+        assert lock.read_text() == note
+
+
+@pytest.mark.parametrize("deleted_before", ["makedirs", "opened_lock"])
+def test_a_hidden_folder_that_another_process_deletes_is_created_again(
+    tmp_path, monkeypatch, deleted_before
+):
+    place, calls = tmp_path / ".out.new", []
+    makedirs, opened_lock = os.makedirs, folders.opened_lock
+
+    def failing_makedirs(folder, **options):
+        calls.append(folder)
+        if len(calls) == 1 and deleted_before == "makedirs":
+            raise FileExistsError(errno.EEXIST, "File exists", folder)
+        makedirs(folder, **options)
+
+    def late_lock(path):
+        if len(calls) == 1:
+            place.rmdir()
+        return opened_lock(path)
+
+    monkeypatch.setattr(folders.os, "makedirs", failing_makedirs)
+    monkeypatch.setattr(folders, "opened_lock", late_lock)
+    _write(tmp_path / "out", {"a.txt": "new"})
+    assert _contents(tmp_path / "out") == {"a.txt": "new"}
+    assert _names(tmp_path) == ["out"]
+
+
+def test_a_lock_of_the_next_process_survives_the_end_of_a_run(tmp_path, monkeypatch):
+    """The hidden folder is not deleted with its content, because the next process may use it."""
+    place, remove = tmp_path / ".out.new", os.remove
+
+    def then_the_next_starts(path):
+        remove(path)
+        if str(path) == str(place / "lock"):
+            place.mkdir(exist_ok=True)
+            (place / "lock").write_text("the next")
+
+    monkeypatch.setattr(folders.os, "remove", then_the_next_starts)
+    _write(tmp_path / "out", {"a.txt": "new"})
+    assert _contents(place) == {"lock": "the next"}
+
+
+def test_leftovers_that_cannot_be_deleted_are_named_before_the_work(tmp_path, monkeypatch):
+    left = tmp_path / ".out.new" / "replaced"
+    left.mkdir(parents=True)
+    with monkeypatch.context() as kept:
+        kept.setattr(folders.shutil, "rmtree", lambda *_, **__: None)
+        with (
+            pytest.raises(ValueError, match=f"{str(left)!r} is left .* cannot be deleted"),
+            OutputFolder(tmp_path / "out").open(),
+        ):
+            pytest.fail("the work has begun")
+    _write(tmp_path / "out", {"a.txt": "new"})
+    assert _names(tmp_path) == ["out"]
+
+
+def test_a_link_in_place_of_a_leftover_does_not_change_its_target(tmp_path):
+    target = tmp_path / "theirs"
+    target.mkdir()
+    target.chmod(0o750)
+    left = tmp_path / ".out.new" / "written"
+    left.parent.mkdir()
+    left.symlink_to(target)
+    with pytest.raises(ValueError, match=f"{str(left)!r} is left .* cannot be deleted"):
+        _write(tmp_path / "out", {"a.txt": "new"})
+    assert target.stat().st_mode & 0o777 == 0o750
+
+
+def test_the_last_listed_file_is_moved_away_first(tmp_path, monkeypatch):
+    """Facts are listed last. Without them, no command reads what a killed run left."""
+    output = tmp_path / "out"
+    _write(output, {"a.txt": "old", "facts.txt": "old"})
+    rename, moved = os.rename, []
+
+    def recording(source, target):
+        moved.append(Path(source).name)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", recording)
+    _write(output, {"a.txt": "new", "facts.txt": "new"}, overwrite=True)
+    assert moved == ["facts.txt", "a.txt", "a.txt", "facts.txt"]
+
+
+READ_ONLY = """
+    import os, shutil, sys
+    from convert_tf.storage.folders import OutputFolder
+
+    os.chdir(sys.argv[1])
+    if not os.getuid():
+        os.setgid(65534)
+        os.setuid(65534)
+    for number in "123":
+        output = OutputFolder("out", replaceable=("a.txt", "module/*"), overwrite=True)
+        with output.open() as written:
+            (written / "a.txt").write_text(number)
+            shutil.copytree("source", written / "module")
+    print(sorted(os.listdir()), open("out/a.txt").read())
+    os.chmod("out/module", 0o700)
+"""
+
+
+def test_read_only_folders_in_an_earlier_result_are_deleted():
+    """A module that was copied from a read-only folder is read-only itself."""
+    with tempfile.TemporaryDirectory() as folder:  # other users cannot open pytest's folder
+        source = Path(folder) / "source"
+        source.mkdir()
+        (source / "model.pb").write_text("x")
+        source.chmod(0o555)
+        Path(folder).chmod(0o777)
+        done = subprocess.run(
+            [sys.executable, "-c", textwrap.dedent(READ_ONLY), folder],
+            check=False, capture_output=True, text=True,
+        )  # fmt: skip
+        assert (done.stdout, done.stderr) == ("['out', 'source'] 3\n", "")

@@ -6,6 +6,7 @@ If a file becomes shorter while it is read, every reader reports it.
 import contextlib
 import gzip
 import io
+import itertools
 import json
 import lzma
 import os
@@ -22,6 +23,7 @@ from support import task_files
 from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import CORPORA
 from convert_tf.data.candidates import read_candidates
+from convert_tf.data.triplets import read_triplets
 from convert_tf.data.utterances import read_utterances
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.storage.content import check_is_text
@@ -137,6 +139,7 @@ LINES = {
     "comments": json.dumps({"id": "c1"}),
     "candidates": json.dumps({"context": "hi", "candidates": ["a", "b"], "label": 0}),
     "utterances": json.dumps({"text": "where is my card?"}),
+    "triplets": json.dumps({"anchor": "hi", "positive": "hello", "negative": "bye"}),
     "lines": "where is my card?",
 }
 
@@ -181,6 +184,27 @@ def test_readers_of_texts_stop(tmp_path, name, read, packed):
         ValueError, match=r"a\.\w+, line .* is the end of .*(shrank while|truncated gz)"
     ):
         shortened(path, read(path))
+
+
+@pytest.mark.parametrize("suffix", [".gz", ".zst", ".bz2", ".XZ", ".lzma"])
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("utterances", read_utterances),
+        ("triplets", read_triplets),
+        ("lines", lambda paths: itertools.chain(*map(Texts, paths))),
+    ],
+)
+def test_an_empty_archive_among_other_files_is_refused(tmp_path, name, read, suffix):
+    """Empty files without such a suffix are allowed."""
+    start = "a" if name == "lines" else "a.jsonl"
+    paths = [tmp_path / file for file in (start, f"{start}.empty", f"{start}{suffix}")]
+    paths[0].write_text(LINES[name] + "\n")
+    paths[1].touch()
+    assert len([*read([*map(str, paths[:2])])]) == 1
+    paths[2].touch()
+    with pytest.raises(ValueError, match=f"{suffix} is empty, so it is not an archive"):
+        list(read([*map(str, paths)]))
 
 
 def test_a_file_of_which_something_was_read_before_is_whole(tmp_path, monkeypatch):

@@ -30,6 +30,15 @@ def call_command(*arguments: object, program: str = "convert-tf") -> None:
         raise SystemExit(said[0].removesuffix("\n"))
 
 
+def status_without_reader(*arguments: object) -> int:
+    """Run a command in this process and return its status. Nobody reads what it prints."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    unread = open(writer, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (closed below)
+    with unread, contextlib.redirect_stdout(unread):
+        return main([str(argument) for argument in arguments])
+
+
 def run_command(*arguments: object, **options) -> subprocess.CompletedProcess:
     """Run a command as a user does, in a separate process."""
     return subprocess.run(

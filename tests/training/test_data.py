@@ -20,9 +20,10 @@ from tensorboard.backend.event_processing.event_file_loader import EventFileLoad
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.configs import load_config
 from convert_tf.config.model import model_preset
+from convert_tf.config.ranker import RankerTraining
 from convert_tf.data import batches as batches_module
 from convert_tf.data.records import RecordFolder
-from convert_tf.data.shards import RecordIndex
+from convert_tf.data.shards import RecordIndex, list_shards
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.storage.files import FileWriteError
@@ -30,7 +31,8 @@ from convert_tf.training.encoder import data
 from convert_tf.training.encoder.data import EncoderData, trained_examples
 from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.options import EncoderTraining
-from convert_tf.training.mining import mine
+from convert_tf.training.mining import _opened, mine
+from convert_tf.training.ranker.data import _mined_places
 from convert_tf.training.summaries import EventFile
 
 NUM_TRAIN = 80
@@ -82,6 +84,26 @@ def test_token_ids_refuse_what_they_were_not_made_for(corpus, tmp_path):
     with pytest.raises(ValueError, match="no model to train"):
         run(corpus.arrays, tmp_path / "run", model=None)
     assert not (tmp_path / "run").exists()
+
+
+def test_data_that_a_killed_run_moved_aside_are_named(tmp_path):
+    folder = tmp_path / "data"
+    work = tmp_path / ".data.new"
+    (work / "replaced").mkdir(parents=True)
+    (work / "moves.json").touch()
+    ranker = RankerTraining(data=str(folder), negatives_from="mined", hard_negatives="x")
+    for use in (
+        lambda: list_shards(str(folder), "train"),
+        lambda: data.open_folder(str(folder), "vocab.txt", 1),
+        lambda: _opened(str(folder), "checkpoint"),
+        lambda: _mined_places(None, ranker),
+    ):
+        with pytest.raises(ValueError, match="A killed run left the previous contents"):
+            use()
+    folder.mkdir()
+    (folder / "train-00000-of-00002.tfrecord").touch()
+    with pytest.raises(ValueError, match=r"left over .* A killed run left the previous"):
+        list_shards(str(folder), "train")
 
 
 def test_a_trained_model_keeps_its_hash_buckets(corpus, tmp_path):

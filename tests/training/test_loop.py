@@ -84,6 +84,11 @@ def batches_from(step):
         yield Batch({"x": x, "y": 2 * x + 1}, 4, {"drawn": step})
 
 
+def one_batch(step):
+    yield from itertools.islice(batches_from(step), 1)
+    raise ValueError("no more batches")
+
+
 class FitTask(Task):
     """Fits a line to points of another line."""
 
@@ -205,6 +210,15 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(finished, tmp_path, ca
         (kept / STATE_FILE).unlink()
     with pytest.raises(checkpoint.CheckpointError, match="Remove checkpoints/ to start"):
         carried_out(folder)
+
+
+def test_a_new_checkpoint_is_kept_and_damaged_later_ones_are_removed(tmp_path):
+    folder = carried_out(tmp_path / "run", checkpoint_every=2)
+    flip_a_bit(saved_checkpoints(folder)[0] / checkpoint.WEIGHTS_FILE)
+    with pytest.raises(ValueError, match="no more batches"):
+        carried_out(folder, checkpoint_every=1, keep_checkpoints=1, replaced={"batches": one_batch})
+    assert saved_steps(folder) == [7]
+    assert newest_checkpoint(folder).name == "step-00000007"
 
 
 def test_a_finished_run_does_nothing_more(finished, capsys):
@@ -342,6 +356,50 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
     assert saved_steps(folder) == [3]
     carried_out(folder)
     assert [row["step"] for row in rows_of(folder)] == [0, 4, 8]
+
+
+def test_an_evaluation_that_a_signal_prevented_comes_first_in_the_resumed_run(
+    tmp_path, monkeypatch
+):
+    """Also if the resumed run is killed after this evaluation, before its next checkpoint."""
+    # The slope overshoots 2, so the evaluation at step 4 halves the learning rate.
+    changes = {"learning_rate": 2.0, "eval_every": 2, "checkpoint_every": 8}
+    expected = make_task(tmp_path / "whole", **changes)
+    with only_run_in(expected.folder):
+        carry_out(expected)
+    count, stop = loop._Steps.count, {}
+
+    def stopped(steps, batch, logs):
+        count(steps, batch, logs)
+        if steps.step in stop:
+            stop[steps.step]()
+
+    def end():
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    def crash():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop._Steps, "count", stopped)
+    folder = tmp_path / "run"
+    stop[4] = end
+    with pytest.raises(NotFinishedError):
+        carried_out(folder, **changes)
+    assert [row["step"] for row in rows_of(folder)] == [0, 2]
+    stop[5] = crash
+    with pytest.raises(KeyboardInterrupt):
+        carried_out(folder, **changes)
+    assert [row["step"] for row in rows_of(folder)] == [0, 2, 4]
+    stop.clear()
+    with only_run_in(folder):
+        carry_out(task := make_task(folder, **changes))
+    known = ("step", "loss", "dev")
+    assert [[row.get(n) for n in known] for row in rows_of(folder)] == [
+        [row.get(n) for n in known] for row in rows_of(expected.folder)
+    ]
+    assert weights(folder) == weights(expected.folder)
+    factors = [float(run.model.optimizer.plateau_factor) for run in (task, expected)]
+    assert factors[0] == factors[1] < 1.0
 
 
 def test_what_goes_wrong_with_a_batch_is_raised_and_the_run_can_go_on(tmp_path, monkeypatch, capfd):

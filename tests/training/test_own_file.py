@@ -12,6 +12,7 @@ from convert_tf.checkpoints.configs import load_config
 from convert_tf.checkpoints.loading import trained_scale
 from convert_tf.checkpoints.released import module_path
 from convert_tf.config.train import TRAIN_RECIPES
+from convert_tf.training import own_file
 from convert_tf.training.encoder.options import EncoderTraining, chosen_options, train_recipe
 from convert_tf.training.own_file import OwnFile, prepare_own_file
 
@@ -52,6 +53,69 @@ def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
     _faq(tmp_path / "faq.csv", 51)
     with pytest.raises(ValueError, match="was made from a file other than"):
         _prepare(path, tmp_path / "run")
+
+
+@pytest.mark.parametrize("version", ["new", "earlier"])
+def test_an_interruption_between_two_preparations_changes_nothing(tmp_path, monkeypatch, version):
+    """Data is prepared again without a dev split that is too small, even after an interruption."""
+    monkeypatch.setattr(own_file, "BLOCK_SIZE", 1_000)
+    path, run = _faq(tmp_path / "faq.csv", 700), tmp_path / "run"
+    complete = _prepare(path, tmp_path / "complete")
+    assert complete.eval_splits == ()
+    if version == "earlier":  # source.json was written first
+        run.mkdir()
+        (run / "source.json").write_bytes((tmp_path / "complete/source.json").read_bytes())
+    prepare, calls = own_file.prepare, []
+
+    def interrupted(*arguments, **options):
+        calls.append(options)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return prepare(*arguments, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(own_file, "prepare", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            _prepare(path, run)
+    assert sorted(one.name for one in run.iterdir()) == ["data", "source.json"]
+    assert json.loads((run / "source.json").read_text())["complete"] is False
+    with pytest.raises(ValueError, match="was made from a file other than"):
+        _prepare(_faq(tmp_path / "other.csv", 50), run)
+    resumed = _prepare(path, run)
+    assert (resumed.num_train, resumed.eval_splits) == (complete.num_train, ())
+    for name in ("run", "complete"):
+        source = json.loads((tmp_path / name / "source.json").read_text())
+        assert sorted(source) == ["file", "sha256"]
+
+
+def test_data_that_train_did_not_write_is_kept(tmp_path):
+    """`prepare` may have written it from a file of the same name."""
+    path, run = _faq(tmp_path / "faq.csv", 50), tmp_path / "run"
+    call_command("prepare", "--pairs", path, "--output", run / "data")
+    before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+    assert before
+    with pytest.raises(ValueError, match="was made from a file other than"):
+        _prepare(path, run)
+    assert before == {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}
+
+
+def test_a_second_command_does_not_change_what_the_data_was_made_from(tmp_path, monkeypatch):
+    path, other, run = (tmp_path / name for name in ("faq.csv", "other.csv", "run"))
+    _faq(path, 50)
+    _faq(other, 51)
+    prepare = own_file.prepare
+
+    def meanwhile(*arguments, **options):
+        with pytest.raises(ValueError, match="Another process is writing"):
+            _prepare(other, run)
+        return prepare(*arguments, **options)
+
+    monkeypatch.setattr(own_file, "prepare", meanwhile)
+    first = _prepare(path, run)
+    assert json.loads((run / "source.json").read_text())["file"] == "faq.csv"
+    assert _prepare(path, run) == first
+    with pytest.raises(ValueError, match="was made from a file other than"):
+        _prepare(other, run)
 
 
 def test_an_unusable_file_can_be_repaired(tmp_path):

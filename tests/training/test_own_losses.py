@@ -10,6 +10,8 @@ import pytest
 from support.encoder_runs import CONFIG, MODEL, differ, final_weights, rows_of
 
 from convert_tf import Loss, train
+from convert_tf.storage.checksums import record_checksums
+from convert_tf.training.state import STATE_FILE, saved_checkpoints
 
 NUM_TRAIN = 60
 
@@ -50,8 +52,63 @@ def test_a_loss_is_added_with_its_weight_and_reported(corpus, tmp_path):
     assert loss.is_opened
     assert differ(final_weights(plain), final_weights(own))
     assert rows_of(own)[-1]["length_loss"] > 0
+    # Without a layer in a loss, earlier versions can read the checkpoints.
+    kinds = {name.rpartition("_")[0] for name in _state_of(plain)}
+    assert kinds == {"", "optimizer"}
     unweighted = _train(corpus, tmp_path / "unweighted", losses=[Length(weight=0.0)])
     assert not differ(final_weights(plain), final_weights(unweighted))
+
+
+class Normalized(Loss):
+    """Distance of the normalised encodings from −1, with a layer that has moving averages."""
+
+    name = "normalized"
+
+    def build(self, model):
+        super().build(model)
+        model.norm = keras.layers.BatchNormalization()
+        model.norm.build((None, MODEL.reduced_dim))
+
+    def __call__(self, inputs, outputs):
+        normalized = self.model.norm(outputs["reduced_context"], training=True)
+        return keras.ops.mean(keras.ops.square(normalized + 1.0), axis=-1)
+
+
+def _state_of(run):
+    return dict(np.load(saved_checkpoints(run)[0] / STATE_FILE))
+
+
+def test_a_resumed_run_keeps_the_state_of_a_layer_in_a_loss(corpus, tmp_path):
+    def trained(name, steps):
+        options = {"data": corpus.arrays, "eval_splits": (), "checkpoint_every": 1}
+        config = dataclasses.replace(CONFIG, steps=steps, **options)
+        return train(MODEL, config, output=str(tmp_path / name), losses=[Normalized()])
+
+    expected = _state_of(trained("whole", 2))
+    trained("broken", 1)
+    resumed = _state_of(trained("broken", 2))
+    assert np.abs(expected["not_trained_0"]).max() > 0  # the moving mean, initially 0
+    assert [*resumed] == [*expected]
+    for name, values in expected.items():
+        np.testing.assert_array_equal(values, resumed[name], err_msg=name)
+    # Checkpoints of earlier versions lack this state.
+    newest = saved_checkpoints(tmp_path / "broken")[0]
+    earlier = {name: x for name, x in resumed.items() if not name.startswith("not_trained")}
+    np.savez(newest / STATE_FILE, **earlier)
+    record_checksums(newest, [STATE_FILE])
+    assert len(_state_of(trained("broken", 3))) == len(expected)
+
+
+def test_two_losses_with_the_same_metric_are_refused(corpus, tmp_path):
+    losses = [Length(weight=2.0), Length(weight=1.0)]
+    with pytest.raises(ValueError, match="Two losses report the same metric: length_loss"):
+        _train(corpus, tmp_path / "run", losses=losses)
+
+
+def test_an_evaluator_with_the_name_of_a_split_is_refused(corpus, tmp_path):
+    with pytest.raises(ValueError, match=r"name of an evaluation split\. Received: dev"):
+        _train(corpus, tmp_path / "run", evaluators={"dev": lambda _: {"score": 1.0}})
+    assert not (tmp_path / "run").exists()
 
 
 def test_an_evaluator_is_reported_and_selects_the_weights_where_no_split_does(corpus, tmp_path):

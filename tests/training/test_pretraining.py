@@ -92,6 +92,12 @@ def _same(one: dict, other: dict) -> bool:
     return all(np.array_equal(one[name], other[name]) for name in one)
 
 
+def test_a_single_example_is_refused():
+    with pytest.raises(ValueError, match=r"at least two training examples.* Received: 1"):
+        _batches(TopicExamples(1))
+    assert len(_first(_batches(TopicExamples(2)), 3)) == 3
+
+
 def test_pairs_stand_between_special_tokens():
     texts = _texts([1, 2, 3], [4], [5, 6], [7] * 22)
     rows = arranged(texts, np.array([0, 1]), np.array([2, 3]), CONFIG)

@@ -202,6 +202,13 @@ def test_a_run_and_its_checkpoint(trunk, files, tmp_path, kind):
 
 
 @pytest.mark.usefixtures("no_graphs")
+def test_pairs_are_counted_by_the_batches_of_a_small_file(trunk, files, tmp_path):
+    """The file has 24 contexts, so a batch has 24."""
+    run = _run(trunk, files, tmp_path / "run", RUNS["bi"], batch_size=100, steps=2)
+    assert [(row["step"], row["pairs"]) for row in rows_of(run)] == [(0, 0), (1, 24), (2, 48)]
+
+
+@pytest.mark.usefixtures("no_graphs")
 def test_a_resumed_run_ends_where_an_unbroken_one_does(trunk, files, tmp_path):
     options = {"eval_every": 2, "checkpoint_every": 2}
     for name, steps in (("whole", 4), ("broken", 2), ("broken", 4)):

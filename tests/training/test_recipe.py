@@ -33,15 +33,15 @@ TINY_RANKERS = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--checkpoint_every=2", "--max_examples=50", "--precision=float32"),
 )
-# As many blocks and heads as the presets, but narrower, which saves minutes. The side networks'
-# hidden layers are as wide as r, as in the presets; otherwise the first one has no skip connection.
+# Fewer and narrower blocks than the presets, which saves minutes. The side networks' hidden layers
+# are as wide as r, as in the presets; otherwise the first one has no skip connection.
 TINY_RUN = (
     *("--steps=2", "--warmup_steps=1", "--batch_size=8", "--eval_every=2", "--eval_examples=100"),
     *("--source_shares=", "--checkpoint_every=1", "--shuffle_buffer=100", "--precision=float32"),
 )
 TINY = (
     *("--embedding_dim=32", "--attention_dim=16", "--feed_forward_dim=128", "--reduction_dim=8"),
-    *("--side_hidden_dim=64", "--encoding_dim=24", *TINY_RUN),
+    *("--side_hidden_dim=64", "--encoding_dim=24", "--max_relative_attention=3,48", *TINY_RUN),
 )
 
 

@@ -16,6 +16,7 @@ from support.encoder_runs import CONFIG, MODEL, final_weights, flags_of, rows_of
 from support.full_disk import room_for
 from support.token_corpus import NUM_OOV_BUCKETS
 
+from convert_tf import train
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
 from convert_tf.data.packing import partly_compiled_row_multiple
@@ -230,3 +231,13 @@ def test_small_batches_are_not_padded(corpus, tmp_path):
     exact = batches_of(corpus, tmp_path)
     assert batches_of(corpus, tmp_path, precision="mixed_bfloat16") == exact
     assert [partly_compiled_row_multiple(pairs) for pairs in (8, 64, 256, 8192)] == [1, 4, 16, 16]
+
+
+def test_nothing_is_prepared_in_a_module(tmp_path):
+    (tmp_path / "faq.csv").write_text("question,answer\nhi,hello\n")
+    module = tmp_path / "module"
+    (module / "variables").mkdir(parents=True)
+    (module / "saved_model.pb").write_bytes(b"")
+    with pytest.raises(ValueError, match="cannot hold a training run"):
+        train("tiny", {"data": str(tmp_path / "faq.csv")}, output=str(module))
+    assert sorted(path.name for path in module.iterdir()) == ["saved_model.pb", "variables"]

@@ -27,6 +27,7 @@ from convert_tf.readers.columns import name_of_candidate
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.search.cache import edit_cache
 from convert_tf.search.encoders import SEARCH_KINDS, load_encoder
+from convert_tf.storage.lines import STANDARD_INPUT
 
 
 def define_flags(define: Define) -> None:
@@ -42,6 +43,10 @@ def define_flags(define: Define) -> None:
 def run(values: Any) -> None:
     if (values.input is None) == (values.add is None and values.remove is None):
         raise UsageError("Pass either --input, or --add, --remove or both.")
+    if values.add == values.remove == STANDARD_INPUT:
+        raise UsageError(
+            "--add and --remove both read standard input. Pass a file for one of them."
+        )
     texts, add, remove = (_texts(values[name].value) for name in ("input", "add", "remove"))
     encoder = load_encoder(values.encoder, kind=values.kind)
     cache, encoded = edit_cache(

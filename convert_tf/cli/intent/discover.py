@@ -39,6 +39,7 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     same,
 )
+from convert_tf.cli.printing import printed_after_writing
 from convert_tf.storage.checksums import checksum, file_checksum
 from convert_tf.storage.files import check_replaceable, write_results
 from convert_tf.storage.json_text import json_file, written_json
@@ -62,10 +63,9 @@ def define_flags(define: Define) -> None:
 
 
 def run(values: Any) -> None:
-    from convert_tf.intents.data import is_labelled_csv, labelled_csv
+    from convert_tf.intents.data import is_labelled_csv
     from convert_tf.intents.discover import discover_intents, discovery_text
     from convert_tf.intents.encodings import identities_of
-    from convert_tf.intents.report_page import discovery_page
     from convert_tf.readers.texts import Texts
 
     classifier = None if values.model is None else loaded_classifier(values)
@@ -84,26 +84,34 @@ def run(values: Any) -> None:
         earlier=earlier,
         **same(values, "mask min_size min_confidence seed"),
     )
-    print(discovery_text(discovery, shown=values.top_k))
+    with printed_after_writing(discovery_text(discovery, shown=values.top_k)):
+        encoders = identities_of(encoder if classifier is None else classifier.encoder)
+        contents = _contents(discovery, encoders)
+        write_results(values.output, contents)
+    print(f"wrote {values.output}: {', '.join(contents)}")
+
+
+def _contents(discovery: dict[str, Any], encoders: Sequence[EncoderIdentity]) -> dict[str, str]:
+    """Return the contents of the files to write, by file name."""
+    from convert_tf.intents.data import labelled_csv
+    from convert_tf.intents.report_page import discovery_page
+
     rows = [(text, row["label"]) for row in discovery["groups"] for text in row["texts"]]
     leftovers = labelled_csv((text, "") for text in discovery["leftovers"])
     table = labelled_csv(rows)
-    identities = identities_of(encoder if classifier is None else classifier.encoder)
     described = {
-        "encoders": [identity.to_json() for identity in identities],
+        "encoders": [identity.to_json() for identity in encoders],
         # The checksum shows whether the labels in the table have been corrected. Corrected labels
         # do not depend on the encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
         _GROUPS: [_described(row) for row in [*discovery["groups"], *discovery.get("gone", ())]],
     }
-    contents = {
+    return {
         _TABLE: table,
         _PAGE: discovery_page(discovery),
         _LEFTOVERS: leftovers,
         _DESCRIPTION: written_json(described),
     }
-    write_results(values.output, contents)
-    print(f"wrote {values.output}: {', '.join(contents)}")
 
 
 def _described(row: Mapping[str, Any]) -> dict[str, Any]:

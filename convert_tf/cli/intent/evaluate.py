@@ -39,6 +39,7 @@ from convert_tf.cli.flags import (
     loaded_classifier,
     split_names,
 )
+from convert_tf.cli.printing import printed_after_writing
 from convert_tf.figures import write_picture
 from convert_tf.intents.options import UNTRAINED
 from convert_tf.storage.files import check_replaceable, write_results
@@ -96,9 +97,10 @@ def run(values: Any) -> None:
     )
     if earlier is not None:
         report["against"] = {"name": values.against, **compared(report, earlier)}
-    print(report_text(report))
+    with printed_after_writing(report_text(report)):
+        if values.output is not None:
+            write_results(values.output, {"evaluation.json": written_json(report)})
     if values.output is not None:
-        write_results(values.output, {"evaluation.json": written_json(report)})
         names = ["evaluation.json"]
         chart = Path(values.output, "confusions.png")
         if not has_several and write_picture(chart, lambda: confusion_chart(report)):

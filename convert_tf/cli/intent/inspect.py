@@ -20,6 +20,7 @@ import os
 from typing import Any
 
 from convert_tf.cli.flags import DEFAULT_ENCODER, NEEDED, Define, define_encoder, split_names
+from convert_tf.cli.printing import printed_after_writing
 from convert_tf.storage.files import write_results
 from convert_tf.storage.json_text import written_json
 
@@ -43,8 +44,9 @@ def run(values: Any) -> None:
     data = read_files(split_names(values.data, os.path.exists), needs_labels=separator is None)
     encodings = IntentEncodings(list(values.encoder))
     report = inspect_examples(encodings, data, label_separator=separator)
-    print(inspection_text(report, shown=values.top_k))
+    with printed_after_writing(inspection_text(report, shown=values.top_k)):
+        if values.output is not None:
+            content = written_json(report, ensure_ascii=False)
+            write_results(values.output, {"inspection.json": content})
     if values.output is not None:
-        content = written_json(report, ensure_ascii=False)
-        write_results(values.output, {"inspection.json": content})
         print(f"wrote {values.output}: inspection.json")

@@ -21,6 +21,7 @@ from typing import Any
 
 from convert_tf.checkpoints.identity import EncoderIdentity, identity_from_json
 from convert_tf.cli.flags import NEEDED, Define, define_groups, define_log, loaded_classifier, same
+from convert_tf.cli.printing import printed_after_writing
 from convert_tf.storage.files import check_replaceable, write_file
 from convert_tf.storage.json_text import json_file, written_json
 
@@ -51,9 +52,9 @@ def run(values: Any) -> None:
         since=since,
         **same(values, "mask min_size min_confidence seed"),
     )
-    print(monitoring_text(report, shown=values.top_k))
-    report["encoders"] = [identity.to_json() for identity in encoders]
-    write_file(values.output, written_json(report, ensure_ascii=False))
+    with printed_after_writing(monitoring_text(report, shown=values.top_k)):
+        report["encoders"] = [identity.to_json() for identity in encoders]
+        write_file(values.output, written_json(report, ensure_ascii=False))
     print(f"wrote {values.output}")
 
 

@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from convert_tf.checkpoints.facts import module_form
 from convert_tf.checkpoints.kinds import files_that_count
 from convert_tf.storage.checksums import fingerprint
 
@@ -63,7 +64,8 @@ class OpenedFromPath:
 
 def _fingerprint(path: str) -> str:
     files = files_that_count(path)
-    return fingerprint((os.path.relpath(file, path), file) for file in files)
+    weights = fingerprint((os.path.relpath(file, path), file) for file in files)
+    return weights + module_form(path)
 
 
 def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str) -> OpenedFromPath:
@@ -79,8 +81,8 @@ def _open_again(kind: Any, path: str, options: Mapping[str, Any], expected: str)
         )
     if _fingerprint(path) != expected:
         raise ValueError(
-            f"The weights or the vocabulary of {path!r} differ from those of the pickled encoder. "
-            "Put the old encoder there, or create the pickle again."
+            f"The weights, the vocabulary or the maximum length of texts of {path!r} differ from "
+            "those of the pickled encoder. Put the old encoder there, or create the pickle again."
         )
     return _open(kind, path, tuple(sorted(options.items())), expected)
 

@@ -64,10 +64,10 @@ def export_onnx(
       checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
       output: the file to write. Missing parent folders are created.
       network_bits: number of bits per weight of the network. With 32, the file gives the same
-        encodings as the run; with 8, it multiplies 8-bit integers. In both cases, the subword table
-        has 8 bits, as in training.
+        encodings as the run for texts of at most the run's `max_tokens`; with 8, it multiplies
+        8-bit integers. In both cases, the subword table has 8 bits, as in training.
       max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
-        it is a module.
+        it is a module. The run itself reads only as many tokens as in training.
       notes: Markdown to add to the model card.
       overwrite: whether to replace an existing file.
       metadata: further entries for the file's metadata, by key.
@@ -77,7 +77,8 @@ def export_onnx(
 
     Raises:
       ValueError: if an argument is invalid, `output` exists, or another process is writing it.
-      CheckpointError: if the run is incomplete or damaged, or has no subword vocabulary.
+      CheckpointError: if the run is incomplete or damaged, has no subword vocabulary, or has a
+        weight or a similarity map with NaN or infinite numbers.
     """
     check_replaceable(output, _has_facts, overwrite=overwrite)
     if network_bits not in NETWORK_BITS:
@@ -110,7 +111,7 @@ def export_onnx(
             (ORIGIN_KEY, origin),
         ):
             model.metadata_props.add(key=key, value=value)
-        write_file(output, with_checksum(model.SerializeToString()))
+        write_file(output, with_checksum(model.SerializeToString()), follows_links=True)
     return Path(output)
 
 
@@ -153,7 +154,7 @@ def copy_onnx(
             entries[ORIGIN_KEY] = entries.pop(ORIGIN_KEY)
         for key, value in entries.items():
             model.metadata_props.add(key=key, value=value)
-        write_file(output, with_checksum(model.SerializeToString()))
+        write_file(output, with_checksum(model.SerializeToString()), follows_links=True)
     return Path(output)
 
 
@@ -180,11 +181,14 @@ def opened_for_onnx(
                 "pass a folder as --output."
             )
         plain_tokenizer(source.vocabulary, config)  # raises an error if they do not fit
-        for variable in getattr(source.encoder, "trainable_variables", ()):
-            if not np.isfinite(as_array(variable)).all():
+        variables = getattr(source.encoder, "trainable_variables", ())
+        weights = [(variable.path, variable) for variable in variables]
+        if source.similarity_map is not None:
+            weights.append(("The similarity map", source.similarity_map))
+        for name, weight in weights:
+            if not np.isfinite(as_array(weight)).all():
                 raise CheckpointError(
-                    f"{variable.path} has NaN or infinite numbers. Export an earlier checkpoint "
-                    "of the run."
+                    f"{name} has NaN or infinite numbers. Export an earlier checkpoint of the run."
                 )
         yield source
 

@@ -27,6 +27,7 @@ from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.numerics.devices import compiles_feed_forward, compiles_shapes
+from convert_tf.storage.folders import put_aside
 from convert_tf.training.processes import ALONE, Processes, rows_of_a_share
 
 if TYPE_CHECKING:
@@ -103,10 +104,11 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
     """Open a folder of records or token ids. `num_oov_buckets` is only used for records.
 
     Raises:
-      ValueError: if no vocabulary is given, the token ids were made with another vocabulary, or
-        TensorFlow is missing.
+      ValueError: if no vocabulary is given, the token ids were made with another vocabulary,
+        TensorFlow is missing, or a killed run moved the data aside.
     """
-    if kind_of(data) is Kind.TOKEN_IDS:
+    kind = kind_of(data)
+    if kind is Kind.TOKEN_IDS:
         folder = ArrayFolder(data)
         if vocabulary:
             check_same_vocabulary(
@@ -116,6 +118,8 @@ def open_folder(data: str, vocabulary: str | None, num_oov_buckets: int) -> Fold
                 remedy="Omit --vocab, or write the token ids again with the vocabulary in --vocab.",
             )
         return folder
+    if kind is not Kind.RECORDS and (remedy := put_aside(data)):
+        raise ValueError(f"{data!r} has no token ids or records. {remedy}")
     if vocabulary is None:
         raise ValueError("Training on records needs a vocabulary. Pass --vocab or --init_from.")
     try:

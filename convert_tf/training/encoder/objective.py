@@ -29,6 +29,9 @@ class EncoderObjective(Objective):
       parts: losses to sum. Losses with a weight of 0 are only measured. If None, the losses in
         `config` are used.
 
+    Raises:
+      ValueError: if two losses have a metric of the same name.
+
     Call arguments:
       inputs: a packed batch for `DualEncoder`, with the columns that the losses read.
 
@@ -46,6 +49,11 @@ class EncoderObjective(Objective):
         if parts is None:
             parts = [loss for loss in config.losses() if loss.applies_to(encoder.config)]
         metrics = [metric for loss in parts for metric in loss.metrics]
+        if repeated := sorted({name for name in metrics if metrics.count(name) > 1}):
+            raise ValueError(
+                f"Two losses report the same metric: {', '.join(repeated)}. Give your losses "
+                "different names."
+            )
         super().__init__(encoder, metrics, l2=config.l2, **kwargs)
         self.config = config
         self.parts = tuple(parts)

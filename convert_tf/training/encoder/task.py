@@ -26,7 +26,7 @@ from convert_tf.training.encoder.evaluation import evaluate_encoder
 from convert_tf.training.encoder.losses.base import Loss
 from convert_tf.training.encoder.objective import make_objective
 from convert_tf.training.encoder.options import EncoderTraining, chosen_options
-from convert_tf.training.loop import carry_out, floats, only_run_in
+from convert_tf.training.loop import carry_out, floats, only_run_in, refuse_module
 from convert_tf.training.processes import (
     agreed_precision,
     leaving_at_once,
@@ -71,8 +71,8 @@ def train(
       losses: your own losses, which are added to the losses in `training`.
       evaluators: your own evaluations, as a dict from name to function. A function takes the
         encoder and returns a dict of numbers, which are reported together with the results on the
-        evaluation splits. Without evaluation splits, the best weights are chosen by the first
-        number that the first function returns.
+        evaluation splits. Choose names that are not names of evaluation splits. Without evaluation
+        splits, the best weights are chosen by the first number that the first function returns.
       trackers: functions that are called with a step and a dict of the values measured at this
         step; see `Task`.
 
@@ -81,8 +81,9 @@ def train(
       evaluation split.
 
     Raises:
-      ValueError: if the data is unusable, `output` contains a different run, or a vocabulary or a
-        checkpoint does not match (`CheckpointError`).
+      ValueError: if the data is unusable, `output` contains a different run, a vocabulary or a
+        checkpoint does not match (`CheckpointError`), an evaluator has the name of an evaluation
+        split, or two losses report a metric of the same name.
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
       OSError: if a file cannot be read or written.
@@ -91,10 +92,16 @@ def train(
         (`processes.join_processes`), all of them stop.
     """
     processes, folder = running_processes(), Path(output)
+    refuse_module(folder)  # before a file of pairs is prepared in it
     init_from = model_path(init_from, wants_module=True) if init_from else None
     model, config, vocabulary = chosen_options(
         model, training, output=output, vocabulary=vocabulary, init_from=init_from, recipe=recipe
     )
+    if names := sorted({*config.eval_splits} & {*(evaluators or {})}):
+        raise ValueError(
+            f"evaluators must not have the name of an evaluation split. Received: "
+            f"{', '.join(names)}. Choose another name."
+        )
     with contextlib.ExitStack() as held:
         held.enter_context(leaving_at_once(processes))
         if not processes.is_first:  # only process 0 prints

@@ -21,6 +21,7 @@ from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.unknown_tokens import SAMPLE, checked_share
 from convert_tf.metrics import BLOCK_SIZE
 from convert_tf.ranking.checkpoint import make_tokenize, pad_multiple
+from convert_tf.storage.folders import put_aside
 from convert_tf.training.encoder.data import check_same_buckets
 from convert_tf.training.teaching.vectors import first_places
 
@@ -233,9 +234,12 @@ def _mined_places(examples: RankingExamples, config: RankerTraining) -> np.ndarr
     """
     if kind_of(config.data) is not Kind.TOKEN_IDS:
         raise ValueError(
-            f"--hard_negatives needs token ids as --data, but {config.data!r} contains none. Write "
-            "token ids with `convert-tf tokenize`, mine negatives from them with `convert-tf "
-            "mine`, and pass the token ids as --data."
+            f"--hard_negatives needs token ids as --data, but {config.data!r} contains none. "
+            + (
+                put_aside(config.data)
+                or "Write token ids with `convert-tf tokenize`, mine negatives from them with "
+                "`convert-tf mine`, and pass the token ids as --data."
+            )
         )
     folder = ArrayFolder(config.data)
     negatives = HardNegatives(

@@ -278,7 +278,7 @@ class RankerTask(Task):
         if losses and not measured["loss"] < min(losses):
             self.model.optimizer.decay(_PLATEAU_DECAY)
         return {
-            "pairs": step * self.config.batch_size,
+            "pairs": step * self.data.batches.batch_size,
             "ranking_loss": logs.get("ranking_loss"),
             "batch_accuracy": logs.get("batch_accuracy"),
             "plateau_factor": factor,
