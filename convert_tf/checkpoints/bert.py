@@ -17,6 +17,7 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE, Kind, kind_of
 from convert_tf.config.bert import BertConfig
 from convert_tf.models.bert import BertTrunk
 from convert_tf.storage.json_text import json_file
+from convert_tf.storage.messages import shortened
 from convert_tf.text.vocabulary import SETTINGS_FILE
 
 VOCABULARY_FILE = "vocab.txt"
@@ -59,7 +60,13 @@ def load_bert(
     return trunk, Path(folder) / VOCABULARY_FILE
 
 
-def _json_object(path: Path) -> dict[str, Any]:
+def json_object(path: Path) -> dict[str, Any]:
+    """Return the content of a JSON file that must be an object.
+
+    Raises:
+      ValueError: if it is not; the message names the file.
+      OSError: if the file cannot be read.
+    """
     values = json_file(path)
     if not isinstance(values, dict):
         raise ValueError(f"{str(path)!r} is not a JSON object. Copy the correct file there.")
@@ -76,31 +83,19 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
       The configuration of a trunk that can load the folder's weights.
 
     Raises:
-      ValueError: if the model is not a supported BERT, or the vocabulary lacks a special token.
+      ValueError: if the model is not a supported BERT, a file is damaged, or the vocabulary lacks a
+        special token.
       OSError: if a file is missing.
     """
     folder = Path(folder)
-    values = _json_object(folder / CONFIG_FILE)
+    values = json_object(folder / CONFIG_FILE)
     kind = {name: values.get(name, expected) for name, expected in _EXPECTED.items()}
     if kind != _EXPECTED:
         raise ValueError(
-            f"{str(folder / CONFIG_FILE)!r} has {kind}, but only BERT models with {_EXPECTED} are "
-            "supported. Choose another model."
+            f"{str(folder / CONFIG_FILE)!r} has {shortened(repr(kind), 200)}, but only BERT models "
+            f"with {_EXPECTED} are supported. Choose another model."
         )
-    text = (folder / VOCABULARY_FILE).read_text(encoding="utf-8")
-    vocabulary = text.removesuffix("\n").split("\n")
-    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
-    if (folder / SETTINGS_FILE).is_file():
-        settings = _json_object(folder / SETTINGS_FILE)
-        for name in names:
-            token = settings.get(name, names[name])
-            names[name] = token["content"] if isinstance(token, dict) else token
-    missing = sorted(set(names.values()) - set(vocabulary))
-    if missing:
-        raise ValueError(
-            f"{str(folder / VOCABULARY_FILE)!r} lacks the special tokens {missing}. Copy the "
-            "correct file there."
-        )
+    vocabulary, names = _vocabulary_of(folder)
     try:
         return BertConfig(
             vocab_size=len(vocabulary),
@@ -121,6 +116,38 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
         raise ValueError(
             f"{str(folder / CONFIG_FILE)!r} lacks {error}. Copy the correct file there."
         ) from error
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{str(folder / CONFIG_FILE)!r} has a wrong value: {error} Copy the correct file there."
+        ) from error
+
+
+def _vocabulary_of(folder: Path) -> tuple[list[str], dict[str, str]]:
+    """Return the vocabulary of a Hugging Face BERT folder, and its special tokens by setting."""
+    path, settings_path = folder / VOCABULARY_FILE, folder / SETTINGS_FILE
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{str(path)!r} is not UTF-8 ({error}). Copy the correct file there."
+        ) from error
+    vocabulary = text.removesuffix("\n").split("\n")
+    names = {"cls_token": "[CLS]", "sep_token": "[SEP]", "mask_token": "[MASK]"}
+    settings = json_object(settings_path) if settings_path.is_file() else {}
+    for name in names:
+        token = settings.get(name, names[name])
+        text = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(text, str):
+            raise ValueError(
+                f"{str(settings_path)!r} has no text as {name}. Copy the correct file there."
+            )
+        names[name] = text
+    missing = sorted(set(names.values()) - set(vocabulary))
+    if missing:
+        raise ValueError(
+            f"{str(path)!r} lacks the special tokens {missing}. Copy the correct file there."
+        )
+    return vocabulary, names
 
 
 def _load_safetensors(trunk: BertTrunk, path: Path) -> None:

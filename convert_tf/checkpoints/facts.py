@@ -48,6 +48,9 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
         facts = parsed_json(path.read_text())
         if not all(isinstance(facts.get(name), dict | None) for name in _OBJECTS):
             raise ValueError(f"{', '.join(_OBJECTS)} must be objects")
+        tokens = facts.get(READ_TOKENS, MAX_TOKENS)
+        if type(tokens) is not int or tokens < 1:
+            raise ValueError(f"{READ_TOKENS} must be a whole number of at least 1")
     except (ValueError, AttributeError) as error:
         raise CheckpointError(
             f"{path} does not describe a run ({error}). Copy the folder again."

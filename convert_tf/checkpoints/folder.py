@@ -212,10 +212,11 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
             _load_rounded_weights(encoder, path)
         else:
             encoder.load_weights(path)
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # h5py's, NumPy's
         raise CheckpointError(
-            f"The weights in {path} are damaged or do not match {CONFIG_FILE} ({error}). Use "
-            "another run or module, or create this one again."
+            f"The weights in {path} are damaged or do not match {CONFIG_FILE} "
+            f"({' '.join(str(error).split())}). Use another run or module, or create this one "
+            "again."
         ) from error
 
 

@@ -152,9 +152,9 @@ def _kind_of(path: Path) -> Kind:
 def _kind_of_config(path: Path) -> Kind:
     try:
         config = parsed_json(path.read_text(encoding="utf-8"))
-        keys = {*dict(config)}
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError):
         return Kind.DUAL_ENCODER
+    keys = {*config} if isinstance(config, dict) else set()
     if {"model", "trunk", "head"} <= keys:
         return Kind.RANKER
     if "model_type" in keys:

@@ -86,6 +86,13 @@ def _network(values: Any) -> Path:
         values.output,
         format=values.format or "",
         network_bits=int(values.network_bits) if values.network_bits else None,
-        notes=Path(values.notes).read_text(encoding="utf-8") if values.notes else "",
+        notes=_notes(values.notes) if values.notes else "",
         **same(values, "max_tokens overwrite"),
     )
+
+
+def _notes(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path!r} is not UTF-8 ({error}). Save it as UTF-8.") from error

@@ -9,12 +9,14 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, ClassVar, TypeVar
 
-from convert_tf.storage.json_text import parsed_json, written_json
+from convert_tf.storage.json_text import parsed_json, whole_characters, written_json
+from convert_tf.storage.messages import shortened
 
 TOKENIZERS = ("subword", "sentencepiece")
 PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 # Headings in the help of the commands.
 DATA, MODEL, OPTIMISATION, OUTPUT = "Data", "Model", "Optimisation", "Output"
+_MAX_SHOWN = 200  # maximum number of characters of a received value in a message
 ConfigT = TypeVar("ConfigT", bound="Config")
 
 
@@ -28,7 +30,7 @@ def _typed(name: str, value: Any, default: Any) -> Any:
     if type(value) is not type(default):
         raise ValueError(
             f"{name} must be of type {type(default).__name__}, for example {default!r}. "
-            f"Received: {value!r}."
+            f"Received: {shortened(repr(value), _MAX_SHOWN)}."
         )
     return value
 
@@ -74,7 +76,7 @@ def check_weights(matrices: Mapping[str, int], *, layers: int) -> None:
 def check(condition: bool, rule: str, received: object) -> None:
     """Raise a `ValueError` that states `rule` and the received value if the condition is false."""
     if not condition:
-        raise ValueError(f"{rule} Received: {received!r}.")
+        raise ValueError(f"{rule} Received: {shortened(repr(received), _MAX_SHOWN)}.")
 
 
 def option(
@@ -243,6 +245,12 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
+        """Return the configuration with these values, which come from a JSON file.
+
+        Raises:
+          ValueError: if the values are not a dict, or do not fit the fields of the class.
+        """
+        check(isinstance(values, dict), f"A stored {cls.__name__} must be a JSON object.", values)
         for name in values.keys() & cls.former.keys():
             if cls.former[name] not in (None, values[name]):
                 raise ValueError(
@@ -254,8 +262,9 @@ class Config:
         defaults = cls.defaults()
         unknown = sorted(set(values) - set(defaults))
         if unknown:
+            names = shortened(whole_characters(" or ".join(unknown)), _MAX_SHOWN)
             raise ValueError(
-                f"{cls.__name__} has no field {' or '.join(unknown)}. "
+                f"{cls.__name__} has no field {names}. "
                 f"Its fields are {', '.join(sorted(defaults))}."
             )
         return cls(**{k: _typed(k, v, defaults[k]) for k, v in values.items()})
@@ -265,9 +274,7 @@ class Config:
         try:
             values = parsed_json(text)
         except ValueError:
-            values = None
-        what = f"A stored {cls.__name__} must be a JSON object."
-        check(isinstance(values, dict), what, text[:80])
+            values = text
         return cls.from_dict(values)
 
     def changes_since(self, before: dict[str, Any]) -> dict[str, tuple[Any, Any]]:

@@ -261,14 +261,11 @@ class RankerConfig:
                 "This is not a ranker's configuration, which has the keys head, model and trunk. "
                 f"Received: {text[:80]!r}. Use a folder that convert-tf train --head wrote."
             )
-        if values["trunk"] not in TRUNKS:
-            raise ValueError(
-                f"trunk must be one of {', '.join(TRUNKS)}. Received: {values['trunk']!r}."
-            )
+        trunk = values["trunk"]
+        is_known = isinstance(trunk, str) and trunk in TRUNKS
+        check(is_known, f"trunk must be one of {', '.join(TRUNKS)}.", trunk)
         return cls(
-            TRUNKS[values["trunk"]].from_dict(values["model"]),
-            HeadConfig.from_dict(values["head"]),
-            values["trunk"],
+            TRUNKS[trunk].from_dict(values["model"]), HeadConfig.from_dict(values["head"]), trunk
         )
 
     def to_json(self) -> str:

@@ -100,7 +100,7 @@ class HardNegatives:
         mined = np.asarray(self._mined.checked()[examples], np.int64)
         if mined.min(initial=-1) < -1 or mined.max(initial=-1) >= self._examples.num_examples:
             raise ValueError(
-                f"The negatives are damaged: their numbers range from {mined.min()} to "
+                f"{str(self._mined.path)!r} is damaged: its numbers range from {mined.min()} to "
                 f"{mined.max()}, but the split has {self._examples.num_examples} examples. "
                 f"{FORMAT.remedy}"
             )

@@ -89,13 +89,15 @@ class TeacherVectors:
             )
         self.teacher: str = facts["teacher"]
         self.dim: int = facts["dim"]
-        split = facts["splits"].get("train") or {}
+        split = facts["splits"].get("train")
+        split = split if isinstance(split, dict) else {}
         names, shares = taught_names(examples), split.get("source_shares")
         expected = {"examples": examples.num_examples, "texts_sha256": examples.checksum(names)}
         if shares:
             expected["sources_sha256"] = examples.sources_checksum()
         needed = ("taught", "of_first") if shares else ("taught",)
         is_complete = all(isinstance(split.get(name), int) for name in needed)
+        is_complete = is_complete and isinstance(shares, dict | None)
         if not is_complete or not expected.items() <= split.items():
             raise ValueError(
                 f"The vectors in {str(folder)!r} belong to different texts or sources: they do "

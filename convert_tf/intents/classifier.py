@@ -154,7 +154,7 @@ class TextClassifier(ClassifierOptions, Predictor, ClassifierMixin, BaseEstimato
         try:
             classifier = cls(encoder, **saved.params)
             classifier.check_options()
-        except (TypeError, OverflowError) as error:  # unknown options, or values of the wrong type
+        except (TypeError, ValueError, OverflowError, AttributeError) as error:
             raise ValueError(
                 f"{os.fspath(folder)!r} is not a {cls.__name__} of this version ({error}). Use "
                 "the version that wrote it, or train again."

@@ -47,9 +47,9 @@ def delimited_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table as dicts by column name. Missing fields are None.
 
-    If a quote is not closed, or closes within a field, the row cannot be used. If the file counts
-    unusable rows, the row's first line is then read alone. This line is used if it has as many
-    columns as the first row of the file.
+    If a quote is not closed, closes within a field, or closes in a later row, the row cannot be
+    used. If the file counts unusable rows, the row's first line is then read alone. This line is
+    used if it has as many columns as the first row of the file.
 
     Args:
       file: the file. Its suffix limits the possible delimiters, and its first lines decide which of
@@ -216,17 +216,18 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
     num_blank = 0  # number of blank lines since the last row
     while True:
         lines.row = []
+        is_malformed = False
         try:
             row = next(reader)
         except StopIteration:
             return
         except csv.Error:
             row = _long_row(reader, lines)
-            if not row:
-                lines.give_back(keeps=1)
-                line = lines.row[0]
-                if file.repairs:
-                    row = _line_as_row(line.text, delimiter, num_columns)
+            is_malformed = not row
+        if is_malformed or _joins_rows(lines.row, delimiter, num_columns):
+            lines.give_back(keeps=1)
+            line = lines.row[0]
+            row = _line_as_row(line.text, delimiter, num_columns) if file.repairs else []
             if not row:
                 file.skip(line.reason or "malformed_quotes")
                 continue
@@ -240,6 +241,39 @@ def _rows(lines: _Lines, delimiter: str, file: TableFile) -> Iterator[list[str]]
             yield row
         else:
             num_blank += 1
+
+
+def _joins_rows(row: Sequence[_Line], delimiter: str, num_columns: int | None) -> bool:
+    """Return whether a row of several lines is probably several rows, joined by unpaired quotes.
+
+    In tables without quoting, a field may start with a quotation mark by chance. `csv.reader` then
+    reads to the next quotation mark at the end of a field, possibly many rows later.
+
+    A row is taken for several rows if its first line, its last line and most lines between them
+    have `num_columns` fields when split at all delimiters. The first and the last line matter
+    because they also contain the delimiters outside the quotes: if each line of a quoted list
+    contains one delimiter, its first or last line has a field too many.
+
+    Texts hardly ever contain tabs, but they often contain commas. For other delimiters than tabs,
+    the row must therefore have at least five lines, all with `num_columns` fields. Fewer lines are
+    read as a quoted text, because quoted texts of a few lines, with a comma in each line but one,
+    are much more common than unpaired quotes in a table with commas. Longer ones are hardly ever
+    such texts, and to refuse one of them is a smaller error than to lose rows without a message.
+
+    Args:
+      row: the lines of the row.
+      delimiter: delimiter of the table.
+      num_columns: number of columns of the table. None for its first row; its first line is then
+        taken as the number.
+    """
+    if len(row) < (2 if delimiter == "\t" else 5):
+        return False
+    counts = [line.text.count(delimiter) + 1 for line in row if line.text.strip("\r\n")]
+    expected = num_columns or counts[0]
+    if expected < 2 or not counts[0] == counts[-1] == expected:
+        return False
+    num_complete = counts.count(expected)
+    return num_complete > len(counts) / 2 if delimiter == "\t" else num_complete == len(counts)
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:

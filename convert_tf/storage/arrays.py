@@ -20,6 +20,7 @@ import numpy as np
 from convert_tf.storage.files import write_file, writing
 from convert_tf.storage.folders import OutputFolder, put_aside
 from convert_tf.storage.json_text import parsed_json, written_json
+from convert_tf.storage.messages import shortened
 
 # The errors that numpy raises for damaged files. There are many kinds, because numpy parses headers
 # as Python and unpacks archives. Wrong sizes in a damaged header cause a MemoryError.
@@ -39,7 +40,14 @@ def _one_kind_of_error() -> Iterator[None]:
     try:
         yield
     except _OF_DAMAGE as error:
-        raise ValueError(f"{type(error).__name__}: {error}") from error
+        raise ValueError(f"{type(error).__name__}: {_brief(error)}") from error
+    except ValueError as error:
+        raise ValueError(_brief(error)) from error
+
+
+def _brief(error: Exception) -> str:
+    """Return numpy's message in one short line, without the addresses of objects."""
+    return shortened(re.sub(r" at 0x[0-9a-f]+", "", str(error)), 200)
 
 
 def load_array(path: str | os.PathLike[str], *, is_mapped: bool = False) -> np.ndarray:

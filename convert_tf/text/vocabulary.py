@@ -12,6 +12,7 @@ from pathlib import Path
 
 from convert_tf.storage.content import compression
 from convert_tf.storage.files import write_file
+from convert_tf.storage.messages import shortened
 from convert_tf.text.subwords import WORD_START
 
 # File names by kind of tokenizer.
@@ -30,6 +31,7 @@ _UNESCAPED = re.compile(r"\\(?:u([0-9a-f]{4})|(.))")
 _HALF = re.compile("[\ud800-\udfff]")
 _LONG = {"\\": "\\", "n": "\n", "r": "\r"}
 
+_MAX_SHOWN = 70  # maximum number of characters of a line in a message
 _LEARN = "Pass the vocab.txt that convert-tf vocabulary wrote."
 
 
@@ -45,6 +47,10 @@ def escape(subword: str) -> str:
 def unescape(line: str) -> str:
     """Return the subword that a valid line in the file stands for."""
     return _UNESCAPED.sub(lambda m: chr(int(m[1], 16)) if m[1] else _LONG[m[2]], line)
+
+
+def _shown(line: str) -> str:
+    return shortened(repr(line), _MAX_SHOWN)
 
 
 def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None:
@@ -65,15 +71,16 @@ def check_subwords(subwords: Sequence[str], *, source: str = "the list") -> None
     for number, subword in enumerate(subwords, start=1):
         if subword in line_of:
             raise VocabularyError(
-                f"{source} contains {subword!r} twice, on lines {line_of[subword]} and {number}. "
-                "Remove one of them."
+                f"{source} contains {_shown(subword)} twice, on lines {line_of[subword]} and "
+                f"{number}. Remove one of them."
             )
         line_of[subword] = number
         has_marker_within = subword.rfind(WORD_START) > 0
         if subword in ("", WORD_START) or has_marker_within or _HALF.search(subword):
             raise VocabularyError(
-                f"Line {number} of {source} is not a subword: {subword!r}. A subword is some text, "
-                f"with or without {WORD_START!r} before it. Check that the file is a vocabulary."
+                f"Line {number} of {source} is not a subword: {_shown(subword)}. A subword is some "
+                f"text, with or without {WORD_START!r} before it. Check that the file is a "
+                "vocabulary."
             )
     for subword, number in line_of.items():
         if len(subword) == 1 and WORD_START + subword not in line_of:
@@ -133,8 +140,8 @@ def parse_vocabulary(text: str, *, source: str) -> list[str]:
     for number, line in enumerate(lines, 1):
         if not _LINE.fullmatch(line):
             raise VocabularyError(
-                f"Line {number} of {source}: {line!r} contains a backslash that does not start "
-                r"\\, \n, \r or \uXXXX. Write a literal backslash twice."
+                f"Line {number} of {source}: {_shown(line)} contains a backslash that does not "
+                r"start \\, \n, \r or \uXXXX. Write a literal backslash twice."
             )
     subwords = list(map(unescape, lines))
     check_subwords(subwords, source=source)

@@ -19,7 +19,7 @@ import numpy as np
 
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import remove_maps
-from convert_tf.checkpoints.kinds import kind_of
+from convert_tf.checkpoints.kinds import CheckpointError, kind_of
 from convert_tf.config.base import Config
 from convert_tf.data.prefetch import prefetched
 from convert_tf.figures import write_picture
@@ -355,11 +355,26 @@ def floats(logs: Mapping[str, Any]) -> dict[str, float]:
 
 
 def _rows_up_to(folder: Path, step: int) -> list[dict[str, Any]]:
+    """Return the rows of `metrics.jsonl` up to a step.
+
+    Raises:
+      CheckpointError: if a line is not a row with the number of its step.
+    """
     path = folder / METRICS_FILE
     if step == 0 or not path.is_file():
         return []
-    rows = [parsed_json(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if row["step"] <= step]
+    rows = []
+    for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        try:
+            row = parsed_json(line)
+            if row["step"] <= step:
+                rows.append(row)
+        except (ValueError, LookupError, TypeError) as error:
+            raise CheckpointError(
+                f"{str(path)!r}, line {number:,}, is damaged: it is not a JSON object with the "
+                "number of a step. Remove this line."
+            ) from error
+    return rows
 
 
 class NonFiniteError(FloatingPointError):

@@ -127,9 +127,19 @@ def resumed_checkpoint(task: Task) -> Path | None:
 
 
 def options_before(run_file: Path) -> dict[str, Any]:
-    """Return the options in a run file as a dict, without the options of the model."""
+    """Return the options in a run file as a dict, without the options of the model.
+
+    Raises:
+      ValueError: if the file is not a JSON object.
+    """
+    stored = json_file(run_file)
+    if not isinstance(stored, dict):
+        raise CheckpointError(
+            f"{str(run_file)!r} is damaged: it is not a JSON object. Copy it again, or choose "
+            "another --output."
+        )
     options: dict[str, Any] = {}
-    for name, value in json_file(run_file).items():
+    for name, value in stored.items():
         if name != "model":
             options |= value if isinstance(value, dict) else {name: value}
     return options

@@ -40,7 +40,20 @@ def test_every_file_has_a_checksum(run, name):
         checkpoint.training_facts(run)
 
 
-@pytest.mark.parametrize("content", ['{"train": "x"}', "[1]", "[" * 100_000])
+@pytest.mark.parametrize(
+    "content",
+    [
+        '{"train": "x"}',
+        '{"read_tokens": null}',
+        '{"read_tokens": "many"}',
+        '{"read_tokens": Infinity}',
+        '{"read_tokens": {}}',
+        '{"read_tokens": 0}',
+        '{"read_tokens": true}',
+        "[1]",
+        "[" * 100_000,
+    ],
+)
 def test_training_facts_of_another_kind_are_refused(run, content):
     """Facts of the wrong type are rejected even in a folder without checksums."""
     (run / checksums.CHECKSUMS_FILE).unlink()
@@ -50,6 +63,22 @@ def test_training_facts_of_another_kind_are_refused(run, content):
     ) as caught:
         checkpoint.training_facts(run)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", [RuntimeError, TypeError])
+def test_errors_of_libraries_name_the_weights(run, monkeypatch, kind):
+    """h5py raises RuntimeError for some damaged files, and NumPy TypeError for another dtype."""
+    encoder, _ = checkpoint.load_checkpoint(run)
+
+    def fail(*_):
+        raise kind("bad symbol\n  table node")
+
+    monkeypatch.setattr(type(encoder), "load_weights", fail)
+    with pytest.raises(
+        checkpoint.CheckpointError,
+        match=r"model\.weights\.h5 are damaged .*\(bad symbol table node\)",
+    ):
+        checkpoint.load_weights(encoder, run)
 
 
 @pytest.mark.parametrize("name", [*FILES[1:], "similarity_map.npy"])

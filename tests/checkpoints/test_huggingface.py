@@ -97,3 +97,25 @@ def test_what_is_missing_is_named(tmp_path):
     (tmp_path / "vocab.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"vocab\.txt"):
         load_bert(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("vocab.txt", b"[CLS]\n\xff\n", "is not UTF-8"),
+        ("tokenizer_config.json", b'{"cls_token": {}}', "has no text as cls_token"),
+        ("tokenizer_config.json", b'{"cls_token": 3}', "has no text as cls_token"),
+    ],
+)
+def test_odd_files_are_named(tmp_path, name, content, message):
+    (made.write_folder(tmp_path) / name).write_bytes(content)
+    with pytest.raises(ValueError, match=f"{name}' {message}"):
+        bert_config_of(tmp_path)
+
+
+@pytest.mark.parametrize(("key", "value"), [("hidden_size", "8"), ("num_hidden_layers", None)])
+def test_a_configuration_with_a_wrong_value_is_named(tmp_path, key, value):
+    path = made.write_folder(tmp_path) / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), key: value}))
+    with pytest.raises(ValueError, match=r"config\.json' has a wrong value: .*\. Copy"):
+        bert_config_of(tmp_path)

@@ -221,6 +221,7 @@ def test_reports_of_two_encoders_are_not_compared(files):
     own, other = (identity_of(files / f"{name}.onnx") for name in ("own", "other"))
     check_same_encoders({"encoders": [own.to_json()]}, [own], "week1.json")
     check_same_encoders({}, [own], "week1.json")  # written by an earlier version
+    check_same_encoders({"encoders": 5}, [own], "week1.json")  # damaged
     with pytest.raises(ValueError, match=r"\Aweek1\.json was written with .*omit --since"):
         check_same_encoders({"encoders": [other.to_json()]}, [own], "week1.json")
 

@@ -29,6 +29,7 @@ FILES = [
     ("config.json", ModelConfig().to_json(), Kind.DUAL_ENCODER),
     ("config.json", "{", Kind.DUAL_ENCODER),
     ("config.json", "7", Kind.DUAL_ENCODER),
+    ("config.json", '[["model_type", 1]]', Kind.DUAL_ENCODER),
     ("config.json", RankerConfig(ModelConfig(), HeadConfig()).to_json(), Kind.RANKER),
     ("config.json", BertConfig().to_json(), Kind.BERT),
     ("config.json", json.dumps({"model_type": "bert"}), Kind.HUGGING_FACE),

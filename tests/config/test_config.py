@@ -9,7 +9,7 @@ from convert_tf.checkpoints.vocabulary import vocabulary_path
 from convert_tf.config.base import options_of
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import MODEL_PRESETS, ModelConfig, model_preset
-from convert_tf.config.ranker import HeadConfig, RankerTraining
+from convert_tf.config.ranker import HeadConfig, RankerConfig, RankerTraining
 from convert_tf.config.train import Pretraining, RankingTraining
 from convert_tf.corpora.comments import Rules
 from convert_tf.corpora.options import PrepareOptions
@@ -174,6 +174,27 @@ def test_unknown_keys_are_listed_with_the_valid_ones(config_class):
 def test_only_json_objects_are_read(text):
     with pytest.raises(ValueError, match="A stored ModelConfig must be"):
         ModelConfig.from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("model", [], r"A stored ModelConfig must be a JSON object\. Received: \[\]"),
+        ("head", 3, "A stored HeadConfig must be a JSON object. Received: 3"),
+        ("trunk", ["convert"], r"trunk must be one of convert, bert\. Received: \['convert'\]"),
+    ],
+)
+def test_parts_of_a_ranker_must_have_the_right_type(name, value, message):
+    values = json.loads(RankerConfig(ModelConfig(), HeadConfig()).to_json())
+    with pytest.raises(ValueError, match=message):
+        RankerConfig.from_json(json.dumps({**values, name: value}))
+
+
+def test_long_values_and_names_are_shortened_in_messages():
+    for values in ({"feed_forward_dim": "x" * 10_000}, {"\ud800" + "x" * 10_000: 1}):
+        with pytest.raises(ValueError, match="feed_forward_dim") as caught:
+            ModelConfig.from_dict(values)
+        assert len(str(caught.value).encode()) < 1_000
 
 
 @pytest.mark.parametrize(

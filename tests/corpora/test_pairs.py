@@ -174,6 +174,47 @@ def test_quotes_that_do_not_quote(table):
     assert not file.skipped
 
 
+@pytest.mark.parametrize(
+    ("name", "delimiter", "num_between"),
+    [("faq.tsv", "\t", 0), ("faq.tsv", "\t", 2), ("faq.csv", ",", 3), ("faq.csv", ";", 30)],
+)
+@pytest.mark.parametrize("header", [[], [("question", "answer")]])
+def test_unpaired_quotes_join_no_rows(table, name, delimiter, num_between, header):
+    """A quote that happens to close in a later row does not swallow the rows in between."""
+    between = [(f"Why {number}?", f"So {number}.") for number in range(num_between)]
+    rows = [('"Oh no', "What happened?"), *between, ("She is 5'6\"", "ok then"), ("Who?", "We.")]
+    lines = [delimiter.join(row) for row in [*header, *rows]]
+    assert table("\n".join(lines) + "\n", name)[0] == rows
+    odd = [*lines[:-2], "", "no delimiter", *lines[-2:]]
+    if delimiter == "\t" and num_between:
+        assert table("\n".join(odd) + "\n", name)[0] == rows
+
+
+def test_lone_quotes_join_no_rows(table):
+    lines = ["context\tresponse", *(['a\t"', *["x y\tand a reply"] * 3] * 40)]
+    read_pairs, file = table("\n".join(lines) + "\n", "faq.tsv")
+    assert read_pairs == [("x y", "and a reply")] * 120
+    assert file.skipped == {"empty_response": 40}
+
+
+@pytest.mark.parametrize("delimiter", [",", "\t"])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "Hi, there\nwhere is it?",
+        "Hi, there\nI, too\nask\nnow",
+        "Rome, IT\nParis, FR\nBern, CH\nOslo, NO\nBath, UK\nLima, PE",
+        "\n".join(f"line {number}" for number in range(50)),
+    ],
+)
+def test_quoted_texts_of_several_lines(table, delimiter, cell):
+    rows = [("Why?", "So."), (cell, "Yes."), ("Well?", cell), (cell, cell), ("Who?", "We.")]
+    text = io.StringIO()
+    csv.writer(text, delimiter=delimiter).writerows([("question", "answer"), *rows])
+    read_pairs, file = table(text.getvalue(), "faq.tsv" if delimiter == "\t" else "faq.csv")
+    assert (read_pairs, file.skipped) == (rows, {})
+
+
 def test_lines_that_are_too_long(table):
     text = "question,answer\nWhy?,So.\n" + "x" * 3000 + ",y\nWho?,We.\n" + 'a,"b\n' + "x" * 3000
     read_pairs, file = table(text + '"\nWhen?,Now\n', max_line_bytes=100)
@@ -250,7 +291,10 @@ def test_memory_stays_flat(write_dump):
 
 
 _CELL = st.text(
-    st.characters(exclude_categories=("Cs",), exclude_characters="\0\r"), min_size=1, max_size=30
+    # Tabs in a text of several lines can look like several rows of a table with tabs.
+    st.characters(exclude_categories=("Cs",), exclude_characters="\0\r\t"),
+    min_size=1,
+    max_size=30,
 ).filter(lambda text: text.strip())
 
 

@@ -169,7 +169,7 @@ def test_damaged_or_too_few_negatives_are_refused(tmp_path, mined):
         opened(write_negatives(tmp_path, mined), per_pair=5)
     mined[20, 0] = 50
     negatives = opened(write_negatives(tmp_path, mined))
-    with pytest.raises(ValueError, match="negatives are damaged"):
+    with pytest.raises(ValueError, match=rf"{ARRAY_FILE}' is damaged: its numbers"):
         negatives.draw(np.arange(50), np.zeros(50, np.int64))
     (tmp_path / ARRAY_FILE).unlink()
     with pytest.raises(ValueError, match="incomplete"):

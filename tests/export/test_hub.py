@@ -15,6 +15,7 @@ import tensorflow_hub as hub
 
 from convert_tf import export_model
 from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint
+from convert_tf.cli.main import main
 from convert_tf.export.hub import writing
 from convert_tf.export.hub.encoder_module import EncoderModule
 from convert_tf.export.hub.portable import save_portable
@@ -336,3 +337,11 @@ def test_a_module_exported_again_keeps_its_variables(checkpoint, tmp_path):
         content = (first / "variables" / name).read_bytes()
         assert (again / "variables" / name).read_bytes() == content
     assert stored_types(other) != stored_types(first)
+
+
+def test_notes_in_another_encoding_are_named(checkpoint, tmp_path, capsys):
+    path = tmp_path / "notes.md"
+    path.write_bytes("Où?".encode("latin-1"))
+    flags = [f"--encoder={checkpoint}", f"--notes={path}", f"--output={tmp_path / 'out.onnx'}"]
+    assert main(["export", *flags]) == 1
+    assert f"{str(path)!r} is not UTF-8" in capsys.readouterr().err

@@ -153,6 +153,13 @@ def _as_bfloat16(path):
         (lambda f: without(f, "similarity.weight"), "has no similarity.weight"),
         (lambda f: without(f, "tokens.weight", 3), r"table has the shape \(3,"),
         (lambda f: without(f, "norm.bias", np.nan), "has NaN or infinite"),
+        (lambda f: set_facts(f, table_range=[{}, 1]), "cannot be exported: float"),
+        (lambda f: set_facts(f, table_range=[None, 1]), "table_range must be two finite numbers"),
+        (lambda f: set_facts(f, multi_context=True), "cannot be exported: list index"),
+        (
+            lambda f: set_facts(f, feed_forward_dim="x" * 10_000),
+            r"feed_forward_dim .{,280}…\. Save",
+        ),
     ],
 )
 def test_folders_that_do_not_fit_are_one_sentence(exported, tmp_path, damage, message):
@@ -162,6 +169,12 @@ def test_folders_that_do_not_fit_are_one_sentence(exported, tmp_path, damage, me
         export_model(saved, tmp_path / "x.onnx")
     assert "\n" not in str(caught.value) and str(saved) in str(caught.value)
     assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+
+
+def set_facts(folder, **facts):
+    """Change entries of the folder's `config.json`."""
+    path = folder / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **facts}))
 
 
 def without(folder, name, replaced=None):

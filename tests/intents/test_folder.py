@@ -267,6 +267,14 @@ DAMAGES = {
     "no names": (without_option("names"), "it has no names.*train again"),
     "no margin": (without_option("min_margin"), "it has no min_margin.*train again"),
     "an unknown option": (changed_description(params=lambda x: {**x, "colour": "red"}), "colour"),
+    "a grid of another type": (
+        changed_description(params=lambda x: {**x, "grid": [1]}),
+        "model' is not a IntentClassifier of this version",
+    ),
+    "an option out of range": (
+        changed_description(params=lambda x: {**x, "rejected_share": 7}),
+        "model' is not a IntentClassifier of this version .*rejected_share",
+    ),
     "fewer examples": (changed_description(examples=lambda x: {**x, "labels": []}), "different"),
     "encoders": (changed_description(encoders=lambda x: [{}]), "it has no paths of encoders"),
     "a flat kernel": (changed_arrays(kernel_0=lambda x: x[0]), "do not match"),

@@ -90,6 +90,24 @@ def write_pooling(folder, **modes):
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(modes))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("modules.json", "[{}]", r"modules\.json is not a list of layers"),
+        ("modules.json", "3", r"modules\.json is not a list of layers"),
+        ("1_Pooling/config.json", "[]", r"1_Pooling/config\.json' is not a JSON object"),
+        ("sentence_bert_config.json", '{"max_seq_length": "9"}', "max_seq_length in sentence_bert"),
+        ("sentence_bert_config.json", "[1]", r"sentence_bert_config\.json' is not a JSON object"),
+    ],
+)
+def test_odd_files_of_a_bert_are_named(tmp_path, name, content, message):
+    folder = write_folder(tmp_path / "bert", random_tensors())
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(content)
+    with pytest.raises(ValueError, match=message):
+        open_vectors(folder)
+
+
 @pytest.mark.parametrize("pooling", [None, "mean_tokens", "cls_token"])
 def test_berts_parity_with_loop(tmp_path, pooling):
     """Vectors are the mean output for [CLS] text [SEP], or the first output; long texts are cut."""

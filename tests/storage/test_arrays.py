@@ -45,6 +45,22 @@ def test_damaged_arrays(tmp_path, content, is_mapped):
         load_array(tmp_path / "a.npy", is_mapped=is_mapped)
 
 
+@pytest.mark.parametrize(
+    "header",
+    [
+        HEADER.replace("(10,)", "(10**3,)"),  # NumPy's message has the address of an object
+        HEADER.replace("'shape'", f"'{'x' * 5_000}'"),
+        HEADER + "x" * 9_000,
+    ],
+)
+def test_messages_about_damaged_arrays_are_short(tmp_path, header):
+    (tmp_path / "a.npy").write_bytes(_npy(header))
+    with pytest.raises(ValueError, match=r"\S") as caught:
+        load_array(tmp_path / "a.npy")
+    assert len(str(caught.value)) < 250 and " at 0x" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
 def test_one_array_and_an_archive_are_not_taken_for_each_other(tmp_path):
     np.save(tmp_path / "one.npy", np.zeros(3))
     np.savez(tmp_path / "many.npz", a=np.zeros(3))

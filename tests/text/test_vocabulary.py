@@ -26,6 +26,7 @@ from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.text.vocabulary import (
     VocabularyError,
     escape,
+    parse_vocabulary,
     read_vocabulary,
     unescape,
     write_vocabulary,
@@ -80,6 +81,13 @@ def test_refuses_other_files(tmp_path, content, message):
     (tmp_path / "vocab.txt").write_bytes(content)
     with pytest.raises(VocabularyError, match=message):
         read_vocabulary(tmp_path / "vocab.txt")
+
+
+@pytest.mark.parametrize("line", ["x" * 9_000 + "\\", "x" * 9_000 + "﹏", "x" * 9_000])
+def test_long_lines_are_shortened_in_messages(line):
+    with pytest.raises(VocabularyError, match=r"v\.txt") as caught:
+        parse_vocabulary(f"﹏a\n{line}\n{line}\n", source="v.txt")
+    assert len(str(caught.value)) < 300
 
 
 @pytest.mark.parametrize("change", [b"\r\n", b"\r", b"\xef\xbb\xbf"])

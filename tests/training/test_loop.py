@@ -257,6 +257,23 @@ def test_a_run_with_an_option_that_is_gone_is_refused(tmp_path):
         carried_out(folder, steps=9)
 
 
+@pytest.mark.parametrize("line", [b"{'step': 3}", b"[3]", b"{}", b'{"step": "3"}', b"\xff", b"3"])
+def test_a_damaged_line_of_the_metrics_is_named(finished, tmp_path, line):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    first, *others = (folder / METRICS_FILE).read_bytes().splitlines()
+    (folder / METRICS_FILE).write_bytes(b"\n".join([first, line, *others]))
+    with pytest.raises(checkpoint.CheckpointError, match=r"metrics\.jsonl', line 2, is damaged"):
+        carried_out(folder, steps=9)
+
+
+@pytest.mark.parametrize("content", ["[1]", "null", '{"train": '])
+def test_a_damaged_run_file_is_named(finished, tmp_path, content):
+    folder = shutil.copytree(finished, tmp_path / "run")
+    (folder / RUN_FILE).write_text(content)
+    with pytest.raises(ValueError, match=rf"{RUN_FILE}' is (damaged|not valid JSON)"):
+        carried_out(folder, steps=9)
+
+
 @pytest.mark.parametrize("scores", [[math.nan, 1, 3, 2], [math.nan, 1, 2, math.nan]])
 def test_a_nan_is_not_the_best_score(tmp_path, scores):
     remaining = iter(scores)

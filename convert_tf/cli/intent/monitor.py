@@ -61,7 +61,8 @@ def run(values: Any) -> None:
 def check_same_encoders(since: Any, encoders: Sequence[EncoderIdentity], path: str) -> None:
     """Raise `ValueError` if an earlier report was written with other encoders."""
     described = since.get("encoders") if isinstance(since, dict) else None
-    former = [identity_from_json(identity) for identity in described or []]
+    described = described if isinstance(described, list) else []
+    former = [identity_from_json(identity) for identity in described]
     if former and former != [*encoders]:
         raise ValueError(
             f"{path} was written with {', '.join(map(str, former))}, and the classifier uses "

@@ -24,7 +24,7 @@ from convert_tf.readers.files import TableFile
 
 _SILENCE = "__SILENCE__"
 _PERSONA = re.compile(r"(your|partner's) persona: ")
-_NUMBERED = re.compile(r"(\d+) (.*)", re.DOTALL)
+_NUMBERED = re.compile(r"(\d{1,9}) (.*)", re.DOTALL)
 
 
 def is_convai2(head: Sequence[str]) -> bool:

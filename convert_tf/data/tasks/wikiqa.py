@@ -26,6 +26,7 @@ from convert_tf.readers.files import TableFile
 _HEADER = "questionid\tquestion\tdocumentid\tdocumenttitle\tsentenceid\tsentence\tlabel"
 _COLUMNS = 1, 5, 6  # question, sentence and label
 _QUESTION_ID, _DOCUMENT_ID, _SENTENCE_ID = 0, 2, 4
+_NUMBER = re.compile(r"\d{1,9}")
 _LINE = re.compile(r"[^\t]+\t[^\t]*\t[01]\s*")
 
 
@@ -85,12 +86,12 @@ def _other_id(cells: Sequence[str], before: Sequence[str] | None) -> str:
         is malformed.
     """
     name, _, number = cells[_SENTENCE_ID].rpartition("-")
-    if before is None or not number.isdecimal():
+    if before is None or not _NUMBER.fullmatch(number):
         return ""
     expected = 0
     if all(cells[column] == before[column] for column in (_QUESTION_ID, _DOCUMENT_ID)):
         last = before[_SENTENCE_ID].rpartition("-")[2]
-        if not last.isdecimal():
+        if not _NUMBER.fullmatch(last):
             return ""
         expected = int(last) + 1
     return "" if int(number) == expected else f"{name}-{expected}"

@@ -6,17 +6,17 @@ PyTorch.
 
 import os
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from convert_tf.checkpoints.bert import load_bert
+from convert_tf.checkpoints.bert import json_object, load_bert
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.bert import SENTENCE_LAYERS
 from convert_tf.encoding.backends.pickling import OpenedFromPath
 from convert_tf.encoding.text_batches import Columns
 from convert_tf.numerics.forks import check_not_forked
 from convert_tf.storage.json_text import json_file
+from convert_tf.storage.messages import shortened
 
 _MODULES_FILE = "modules.json"
 _POOLING_FILE = Path("1_Pooling", "config.json")
@@ -62,9 +62,12 @@ class BertBackend(OpenedFromPath):
         self._pooling = self._pooling_of(Path(folder) / _POOLING_FILE)
         self._max_tokens = self._trunk.max_tokens
         if (Path(folder) / _LENGTH_FILE).is_file():
-            most = dict(json_file(Path(folder) / _LENGTH_FILE)).get("max_seq_length")
             # The maximum length in the folder includes the two special tokens.
-            self._max_tokens = min(self._max_tokens, (most or self._max_tokens + 2) - 2)
+            most = json_object(Path(folder) / _LENGTH_FILE).get("max_seq_length")
+            most = most or self._max_tokens + 2
+            if type(most) is not int or most <= 2:
+                raise self._unusable(f"max_seq_length in {_LENGTH_FILE} is no number above 2")
+            self._max_tokens = min(self._max_tokens, most - 2)
 
     def _check_modules(self, path: Path) -> None:
         """Raise an error if the folder has further layers, such as the dense layer of LaBSE.
@@ -72,14 +75,17 @@ class BertBackend(OpenedFromPath):
         The layer `Normalize` is ignored, because it does not change cosines.
         """
         modules = json_file(path) if path.is_file() else []
-        kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        try:
+            kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+        except (KeyError, TypeError) as error:
+            raise self._unusable(f"{_MODULES_FILE} is not a list of layers") from error
         if other := [kind for kind in kinds if kind not in SENTENCE_LAYERS]:
-            raise self._unusable(f"it has a layer of the kind {', '.join(other)}")
+            raise self._unusable(f"it has a layer of the kind {shortened(', '.join(other), 200)}")
 
     def _pooling_of(self, path: Path) -> str:
         if not path.is_file():
             return "mean"
-        settings: dict[str, Any] = json_file(path)
+        settings = json_object(path)
         modes = [name for name, value in settings.items() if "_mode_" in name and value is True]
         if len(modes) != 1 or modes[0] not in _POOLINGS:
             raise self._unusable(f"its pooling is {', '.join(modes) or 'unknown'}")

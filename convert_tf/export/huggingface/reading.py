@@ -20,12 +20,14 @@ from convert_tf.checkpoints.kinds import (
     TOKENIZER_FILE,
     CheckpointError,
 )
+from convert_tf.config.base import check
 from convert_tf.config.model import ModelConfig
 from convert_tf.encoding.backends.huggingface import PYTORCH_FILES, folder_subwords
 from convert_tf.encoding.backends.onnx import checked_number
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.storage.json_text import json_file
+from convert_tf.storage.messages import shortened
 from convert_tf.text.vocabulary import VOCABULARY_FILES, write_vocabulary
 
 with needs("", "Reading a folder for Hugging Face programs"):
@@ -33,6 +35,8 @@ with needs("", "Reading a folder for Hugging Face programs"):
 
 TABLE_RANGE = "table_range"  # key in config.json: the range of the subword table's 8-bit values
 _UNKNOWN_ROWS = 1  # these folders have a single row for all unknown characters
+# The errors that wrong values in config.json or tokenizer.json can cause.
+_OF_DAMAGE = (ValueError, TypeError, LookupError, AttributeError)
 _DTYPES = {"F32": "<f4", "F16": "<f2", "F64": "<f8"}
 
 
@@ -74,9 +78,10 @@ def opened_folder(
         encoder = _keras_encoder(config, values) if as_keras else _plain_encoder(config, values)
         similarity_map = values.similarity_map
         limit = checked_number(facts, "max_position_embeddings")
-    except (ValueError, SafetensorError) as error:
+    except (*_OF_DAMAGE, SafetensorError) as error:
+        reason = shortened(str(error), 300).removesuffix(".")
         raise CheckpointError(
-            f"{os.fspath(folder)!r} cannot be exported: {error}. Save the model as "
+            f"{os.fspath(folder)!r} cannot be exported: {reason}. Save the model as "
             f"{SAFETENSORS_FILE} again with the program that trained it."
         ) from error
     training = {READ_TOKENS: limit, "initial_weights": shown_name(os.path.abspath(folder))}
@@ -133,6 +138,8 @@ class TorchVariables:
         if self._bits == 32:
             return table, None
         low, high = (np.float32(value) for value in self._range)
+        is_finite = bool(np.isfinite([low, high]).all())
+        check(is_finite, f"{TABLE_RANGE} must be two finite numbers.", self._range)
         return table, (min(low, table.min()), max(high, table.max()))
 
     @property

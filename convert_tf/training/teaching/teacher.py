@@ -263,8 +263,13 @@ def _is_faster_in_bfloat16() -> bool:
 
 
 def _check_layers(folder: Path) -> None:
-    layers = json_file(folder / "modules.json")
-    kinds = [str(layer["type"]).rpartition(".")[2] for layer in layers]
+    path = folder / "modules.json"
+    try:
+        kinds = [str(layer["type"]).rpartition(".")[2] for layer in json_file(path)]
+    except (KeyError, TypeError) as error:
+        raise ValueError(
+            f"{str(path)!r} is not a list of layers. Copy the correct file there."
+        ) from error
     if further := [kind for kind in kinds if kind not in SENTENCE_LAYERS]:
         raise ValueError(
             f"The teacher {folder} has a layer of the kind {', '.join(further)}, which is not "
@@ -273,7 +278,10 @@ def _check_layers(folder: Path) -> None:
 
 
 def _check_pooling(folder: Path) -> None:
-    pooling = json_file(folder / "1_Pooling" / "config.json")
+    path = folder / "1_Pooling" / "config.json"
+    pooling = json_file(path)
+    if not isinstance(pooling, dict):
+        raise ValueError(f"{str(path)!r} is not a JSON object. Copy the correct file there.")
     modes = [name for name, value in pooling.items() if "pooling_mode" in name and value is True]
     modes += [pooling["pooling_mode"]] if isinstance(pooling.get("pooling_mode"), str) else []
     if modes not in (["pooling_mode_mean_tokens"], ["mean"]):

@@ -229,6 +229,10 @@ WRONG = {
     "convai2, a line is missing": (dropped(CONVAI2, 7), r":7: Line 3 of the dialogue is missing"),
     "convai2, the first line of a dialogue is missing": (dropped(CONVAI2, 5), ":5: .*missing"),
     "convai2, no number": (changed(CONVAI2, 7, "3 ", ""), ":7: .*number"),
+    "convai2, a number of 5,000 digits": (
+        changed(CONVAI2, 7, "3 ", "3" * 5_000 + " "),
+        ":7: .*number",
+    ),
     "convai2, no reply": (changed(CONVAI2, 7, "\t", " "), ":7: .*no reply"),
     "convai2, the reply is no candidate": (
         changed(CONVAI2, 8, "|a dog called ada .", ""),
@@ -303,6 +307,12 @@ def test_wrong_files_are_refused_in_a_sentence_with_the_line(tmp_path, name):
         list(read_candidates(written(tmp_path, lines)))
     assert "file.txt" in str(refused.value)
     assert "\n" not in str(refused.value)
+
+
+def test_a_sentence_id_of_5_000_digits_is_not_checked(tmp_path):
+    expected = list(read_candidates(written(tmp_path, TSV)))
+    lines = changed(TSV, 3, "D1-1", "D1-" + "1" * 5_000)
+    assert list(read_candidates(written(tmp_path, lines))) == expected
 
 
 @pytest.mark.parametrize("name", FILES)
