@@ -136,12 +136,12 @@ def _vocabulary_of(folder: Path) -> tuple[list[str], dict[str, str]]:
     settings = json_object(settings_path) if settings_path.is_file() else {}
     for name in names:
         token = settings.get(name, names[name])
-        text = token.get("content") if isinstance(token, dict) else token
-        if not isinstance(text, str):
+        content = token.get("content") if isinstance(token, dict) else token
+        if not isinstance(content, str):
             raise ValueError(
                 f"{str(settings_path)!r} has no text as {name}. Copy the correct file there."
             )
-        names[name] = text
+        names[name] = content
     missing = sorted(set(names.values()) - set(vocabulary))
     if missing:
         raise ValueError(
