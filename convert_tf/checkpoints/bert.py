@@ -118,7 +118,8 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
         ) from error
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{str(folder / CONFIG_FILE)!r} has a wrong value: {error} Copy the correct file there."
+            f"{str(folder / CONFIG_FILE)!r} has a wrong value: {error} Copy the correct file "
+            "there, or choose another model."
         ) from error
 
 

@@ -213,6 +213,8 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
         else:
             encoder.load_weights(path)
     except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # h5py's, NumPy's
+        if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
+            raise  # for example, JAX's error if a GPU has too little memory
         raise CheckpointError(
             f"The weights in {path} are damaged or do not match {CONFIG_FILE} "
             f"({' '.join(str(error).split())}). Use another run or module, or create this one "

@@ -275,7 +275,7 @@ def _recorded_path(record: Mapping[str, Any], folder: Path) -> str:
     path = folder / record["path"]  # an absolute path does not change
     identity = identity_from_json(record.get("identity"))
     if not path.exists() and identity is not None and identity.name:
-        return model_path(identity.name, wants_module=not identity.form)
+        return model_path(identity.name, wants_module=not identity.form.startswith("onnx"))
     return str(path)
 
 

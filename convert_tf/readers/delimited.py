@@ -268,12 +268,22 @@ def _joins_rows(row: Sequence[_Line], delimiter: str, num_columns: int | None) -
     """
     if len(row) < (2 if delimiter == "\t" else 5):
         return False
-    counts = [line.text.count(delimiter) + 1 for line in row if line.text.strip("\r\n")]
+    counts = [_num_fields(line.text, delimiter) for line in row if line.text.strip("\r\n")]
     expected = num_columns or counts[0]
     if expected < 2 or not counts[0] == counts[-1] == expected:
         return False
     num_complete = counts.count(expected)
     return num_complete > len(counts) / 2 if delimiter == "\t" else num_complete == len(counts)
+
+
+def _num_fields(line: str, delimiter: str) -> int:
+    """Return the number of fields of a line without quotes; 0 if it is probably part of a text.
+
+    Texts may have lines that are indented with a tab. A comma in a text is followed by a space.
+    """
+    if delimiter == "\t":
+        return 0 if line.startswith(delimiter) else line.count(delimiter) + 1
+    return line.count(delimiter) - line.count(f"{delimiter} ") + 1
 
 
 def _long_row(reader: Any, lines: _Lines) -> list[str]:
@@ -299,10 +309,10 @@ def _long_row(reader: Any, lines: _Lines) -> list[str]:
 
 def _line_as_row(line: str, delimiter: str, num_columns: int | None) -> list[str]:
     """Read a line with malformed quotes as a row; [] if it does not have `num_columns` columns."""
-    readings = [
-        next(csv.reader([line], delimiter=delimiter, skipinitialspace=True), []),
-        line.rstrip("\r\n").split(delimiter),
-    ]
+    readings = [line.rstrip("\r\n").split(delimiter)]
+    with contextlib.suppress(csv.Error):  # a field is too long for `csv`
+        quoted = csv.reader([line], delimiter=delimiter, skipinitialspace=True)
+        readings.insert(0, next(quoted, []))
     return next((row for row in readings if len(row) == (num_columns or 2)), [])
 
 

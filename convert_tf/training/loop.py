@@ -192,7 +192,10 @@ class _Steps:
         self._batch_facts: Mapping[str, Any] = {}
 
     def evaluate_at_start(self) -> None:
-        """Evaluate a new run, or a resumed run that was told to end when an evaluation was due."""
+        """Evaluate a new run, or a resumed run that was told to end when an evaluation was due.
+
+        With another `eval_every` than before, an evaluation may be due at this step too.
+        """
         # The checkpoint decides, not `metrics.jsonl`: if the run was killed after this evaluation,
         # the row is in the file, but the state of the checkpoint is still the one before it.
         is_evaluated = (self._resumed.get("evaluation") or {}).get("step") == self.step

@@ -67,7 +67,11 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
             damages.append(f"{folder} is damaged: {error}")
             continue
         for damage in damages:
-            print(f"{damage} The previous checkpoint is used instead.", file=sys.stderr)
+            print(
+                f"{damage} The previous checkpoint is used instead. When the run saves its next "
+                "checkpoint, the damaged one is deleted.",
+                file=sys.stderr,
+            )
         return folder
     if damages:
         raise CheckpointError(

@@ -204,6 +204,9 @@ def test_lone_quotes_join_no_rows(table):
         "Hi, there\nwhere is it?",
         "Hi, there\nI, too\nask\nnow",
         "Rome, IT\nParis, FR\nBern, CH\nOslo, NO\nBath, UK\nLima, PE",
+        "Our offices:\nRome, Italy\nParis, France\nBern, Swiss\nOslo, Norway",
+        "Do this:\n\treturn 1",
+        "Do this:\n\tif x:\n\t\treturn 1",
         "\n".join(f"line {number}" for number in range(50)),
     ],
 )
