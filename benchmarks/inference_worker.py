@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, else KiB
 
 
 class Ours:

@@ -29,7 +29,7 @@ _TEXT = flags.DEFINE_string(
 )
 _CALLS = flags.DEFINE_integer("calls", 200, "Calls to time; the median is printed.")
 _OPS = flags.DEFINE_integer("ops", 12, "Kinds of ops to print, slowest first.")
-_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # bytes in a unit of `ru_maxrss`
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, else KiB
 
 
 def _milliseconds(run: Callable[[], object]) -> float:

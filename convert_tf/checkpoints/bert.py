@@ -64,7 +64,7 @@ def json_object(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file that must be an object.
 
     Raises:
-      ValueError: if it is not; the message names the file.
+      ValueError: if the content is not a JSON object. The message names the file.
       OSError: if the file cannot be read.
     """
     values = json_file(path)
@@ -124,7 +124,7 @@ def bert_config_of(folder: str | os.PathLike[str]) -> BertConfig:
 
 
 def _vocabulary_of(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """Return the vocabulary of a Hugging Face BERT folder, and its special tokens by setting."""
+    """Return the subwords of a Hugging Face BERT folder, and its special tokens by setting name."""
     path, settings_path = folder / VOCABULARY_FILE, folder / SETTINGS_FILE
     try:
         text = path.read_text(encoding="utf-8")

@@ -60,11 +60,12 @@ def training_facts(folder: str | os.PathLike) -> dict[str, Any]:
 
 
 def module_form(path: str | os.PathLike) -> str:
-    """Return `"module-60"` for an encoder's module that reads 60 tokens per text.
+    """Return the form of an encoder's module: `"module-60"` if it reads 60 tokens per text.
 
-    The graph of a module contains the maximum, and its weights do not. Modules with the same
-    weights may therefore have different vectors. A module that reads 512 tokens has the form `""`,
-    because earlier versions stored no form for modules.
+    The form is part of the encoder's identity. The maximum number of tokens is in the graph of a
+    module, not in its weights, so modules with the same weights may give different vectors. A
+    module that reads 512 tokens has the form `""`, because earlier versions stored no form for
+    modules.
 
     Args:
       path: any model. The result is `""` if it is not the module of an encoder.

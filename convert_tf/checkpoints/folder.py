@@ -212,7 +212,8 @@ def load_weights(encoder: Model, folder: str | os.PathLike) -> None:
             _load_rounded_weights(encoder, path)
         else:
             encoder.load_weights(path)
-    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:  # h5py's, NumPy's
+    except (OSError, ValueError, KeyError, TypeError, RuntimeError) as error:
+        # NumPy raises TypeError, and h5py RuntimeError, for some damaged files.
         if isinstance(error, RuntimeError) and type(error) is not RuntimeError:
             raise  # for example, JAX's error if a GPU has too little memory
         raise CheckpointError(

@@ -23,7 +23,8 @@ _STRING = 7
 _DTYPES = {1: "<f4", 2: "<f8", 3: "<i4", 4: "u1", 6: "i1", 9: "<i8", 10: "?", 19: "<f2"}
 
 
-# The errors that damage can cause. Numbers in a damaged index may be texts, or far too large.
+# Errors that damaged files can cause. A damaged index may have texts in place of numbers, or
+# numbers that are far too large.
 _OF_DAMAGE = (OSError, LookupError, TypeError, ValueError, OverflowError, MemoryError)
 
 

@@ -208,7 +208,7 @@ def _prepare_streams() -> None:
             mode = "w" if number else "r"
             setattr(sys, name, open(number, mode, encoding="utf-8", closefd=False))  # noqa: SIM115
     # Code pages of Windows cannot encode emoji, and UTF-8 cannot encode surrogates.
-    # Python chooses "surrogateescape" in the C locale, whose ASCII cannot encode "é" either.
+    # In the C locale, Python uses "surrogateescape" and ASCII, which cannot encode "é" either.
     handlers = ("strict", "surrogateescape")
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors in handlers:
         sys.stdout.reconfigure(errors="backslashreplace")

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def printed_after_writing(text: str) -> Iterator[None]:
-    """Print a result after the block has written it. If the block fails, print it all the same.
+    """Print a result after the `with` block that writes it to files, even if this block fails.
 
-    The block comes first because the reader of standard output may have ended, as in
-    `convert-tf … | head`. An error of the block takes precedence over an error of printing.
+    The block runs first, because the program that reads standard output may already have ended, as
+    in `convert-tf … | head`. If the block and the printing both fail, the block's error is raised.
 
     Args:
       text: the result to print.
@@ -19,7 +19,7 @@ def printed_after_writing(text: str) -> Iterator[None]:
     """
     try:
         yield
-    except BaseException:  # such as an interrupt
+    except BaseException:  # including an interrupt, which is not an `Exception`
         with contextlib.suppress(OSError):
             print(text, flush=True)
         raise

@@ -36,9 +36,10 @@ def _typed(name: str, value: Any, default: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """Return a number of NumPy as one of Python, and a path as a string.
+    """Convert a NumPy number or boolean to its Python type, and a path to a string.
 
-    Lists become tuples, and their items are converted. Other values do not change.
+    Lists become tuples. The items of lists and tuples are converted too. Other values do not
+    change.
     """
     if isinstance(value, os.PathLike):
         return os.fspath(value)
@@ -185,8 +186,7 @@ class Config:
     """Base class of configurations, which are written to and read from JSON.
 
     A field that a file lacks gets its default, for example if the field is newer than the file.
-    Numbers and booleans of NumPy become those of Python, paths become strings, and lists become
-    tuples.
+    NumPy numbers and booleans become Python ones, paths become strings, and lists become tuples.
 
     Raises:
       ValueError: if a value is out of bounds or not one of the choices.
@@ -245,7 +245,7 @@ class Config:
 
     @classmethod
     def from_dict(cls: type[ConfigT], values: dict[str, Any]) -> ConfigT:
-        """Return the configuration with these values, which come from a JSON file.
+        """Return the configuration with these values from a JSON file.
 
         Raises:
           ValueError: if the values are not a dict, or do not fit the fields of the class.

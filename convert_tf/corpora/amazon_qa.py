@@ -88,7 +88,7 @@ def _read_table(file: CountedFile) -> Iterator[Conversation]:
 def _product(fields: Mapping[str, Any]) -> str:
     """Return the product id as a string. In tables written as JSON, the id may be a number."""
     value = fields.get("asin")
-    # Python cannot write a number of thousands of digits as a string.
+    # Python refuses to convert an integer with thousands of digits to a string.
     is_number = type(value) is int and abs(value) < 10**MAX_NAME_LENGTH
     product = joined_halves(str(value) if is_number else text_field(fields, "asin"))
     if not 0 < len(product) <= MAX_NAME_LENGTH:

@@ -90,7 +90,7 @@ _TOOL_NOTICE = re.compile(
     r"(?:power ?delete ?suite|redact|shreddit|nuke ?reddit)\b",
     re.IGNORECASE,
 )
-# The time to match repeated greetings grows exponentially with their number, so there are few.
+# Matching time grows exponentially with the number of greetings in a row, so at most three match.
 _GREETING = (
     r"(?:(?:hi|hello|hey|greetings|sorry|unfortunately|thanks?|thank you)\b"
     r"[^\n]{0,60}?[,.!:]?(?<=\S)\s+)"

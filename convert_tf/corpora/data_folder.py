@@ -336,7 +336,7 @@ def draw(report: Mapping[str, Any]) -> Any:
 
 
 def _largest_sources(examples: Mapping[str, Mapping[str, int]]) -> dict[str, Mapping[str, int]]:
-    """Return the examples of the largest sources in their order, and of all others together."""
+    """Count the examples of the largest sources, in their order, and of all others together."""
     by_size = sorted(examples, key=lambda source: -sum(examples[source].values()))
     shown = {*by_size[:_MAX_BARS]}
     bars = {source: numbers for source, numbers in examples.items() if source in shown}

@@ -69,7 +69,7 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
     The source of a dialogue is the object's `source`. Without it, the source is the file name
     without folder and suffixes. A dialogue with an id gets the conversation id `source/id`.
     Otherwise the conversation id is a hash of the dialogue's texts, so copies in different files
-    are in the same split. The conversation id of a pair is a hash of its cleaned context that
+    are in the same split. The conversation id of a pair is a hash of its cleaned context, and
     ignores case and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
@@ -160,9 +160,9 @@ def pair_id(contexts: Iterable[str]) -> str:
     """Return the id of a pair: a hash of its context, so all answers to it are in the same split.
 
     Contexts that differ only in case, white space, invisible characters or Unicode variants of
-    characters (`convert_tf.text.characters.fold`, NFKC) have the same id. The same is true for
-    contexts that the `clean` preset makes equal, such as contexts with different URLs. The id does
-    not depend on the rules of a run.
+    characters (`convert_tf.text.characters.fold`, NFKC) have the same id. So do contexts that the
+    `clean` preset makes equal, such as contexts that differ only in their URLs. The id does not
+    depend on the rules of a run.
     """
     return hash_of(map(_compared, contexts))
 
@@ -220,7 +220,7 @@ def _turns_in(values: Collection[Any]) -> list[Turn | None]:
     Consecutive turns in the same role are joined.
     """
     turns: list[Turn | None] = []
-    parts: list[str] = []  # texts to join to the last turn
+    parts: list[str] = []  # texts of the last turn, which are joined when it ends
     role_before = None
 
     def end_turn() -> None:

@@ -26,7 +26,7 @@ def read(file: CountedFile) -> Iterator[Conversation]:
 
     The conversation id is a hash of the first two sentences, so copies of a document are in the
     same split. An unusable line ends a document, because the sentences before and after it do not
-    follow each other. The lines after it are a new document.
+    follow each other. The lines after it begin a new document.
 
     Args:
       file: a `.gz`, `.zst`, `.bz2`, `.xz` or plain file. It counts unusable lines as

@@ -1,7 +1,7 @@
 """Prepare data on one machine: turn dumps and other corpora into a data folder.
 
 An external sort groups the comments in the dumps by thread. A second sort puts the examples from
-threads and conversations into shard order. Of the comments, only one thread is in memory at a time.
+threads and conversations into shard order. Comments are in memory one thread at a time.
 """
 
 import contextlib
@@ -88,8 +88,8 @@ class ExternalSorter:
     def sorted_rows(self) -> Iterator[tuple[str, str]]:
         """Yield all rows in bytewise order of keys, then payloads. No rows can be added afterwards.
 
-        Rows with equal keys are in the order in which Spark sorts them. Their different payloads
-        are in memory at once.
+        Spark sorts rows with equal keys in the same order. The distinct payloads of a key are in
+        memory at once.
         """
         # DuckDB would need several times the memory to sort by key and payload.
         for _, rows in itertools.groupby(self._rows_by_key(), key=operator.itemgetter(0)):

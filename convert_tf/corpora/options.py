@@ -18,7 +18,7 @@ from convert_tf.data.schema import SPLITS
 from convert_tf.data.tasks.formats import TASK_FORMATS
 
 REDDIT = "reddit"
-_TOO_MANY = 100_000  # names of shards have numbers of five digits
+_TOO_MANY = 100_000  # numbers in the names of shards have five digits
 _NO_LIMIT = 2**31 - 1  # characters
 
 

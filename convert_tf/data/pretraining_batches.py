@@ -271,7 +271,7 @@ class PretrainingBatches:
       A tuple of a batch (see `masked_batch`) and the position after this batch.
 
     Raises:
-      ValueError: if there are fewer than two examples, so that one half would be empty.
+      ValueError: if there are fewer than two examples. One half would then be empty.
     """
 
     examples: Examples

@@ -144,7 +144,7 @@ def _read(path: Path) -> Report:
 
 @contextlib.contextmanager
 def _no_damage(path: Path) -> Iterator[None]:
-    """Raise the same `ValueError` whatever is wrong with the report in a file."""
+    """Turn every error that a damaged report causes in the block into one kind of `ValueError`."""
     try:
         yield
     except (ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:

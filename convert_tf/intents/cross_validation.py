@@ -463,7 +463,7 @@ def fit_intent_thresholds(
 def _between(scores: np.ndarray) -> np.ndarray:
     """Return candidate thresholds: the lowest score, all midpoints, and one above all scores."""
     values = np.unique(scores)
-    above = np.nextafter(values[-1:], np.inf)  # float32 would lose a small constant
+    above = np.nextafter(values[-1:], np.inf)  # adding a small constant may not change a float32
     return np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, above])
 
 

@@ -57,7 +57,8 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
     Raises:
       ValueError: if a file has another format, is not UTF-8 or has no rows; a column is missing
         or occurs twice; a row has no text, no label or too many fields; or Rasa would ignore a
-        line. Texts and labels of only white space and invisible characters count as missing.
+        line. Texts and labels that contain only white space and invisible characters count
+        as missing.
       OSError: if the file cannot be read.
     """
     path = os.fspath(path)

@@ -262,7 +262,7 @@ def _unsure_batches(
 def _scatter_of(classifier: Any, seed: int, *, mask: bool = False) -> float | None:
     """Return the variance within a classifier's intents, measured on at most 2,000 examples.
 
-    With `mask`, examples are masked as messages are. Equal examples of an intent count once, as
+    With `mask`, examples are masked, as messages are. Equal examples of an intent count once, as
     equal messages do.
 
     Returns:

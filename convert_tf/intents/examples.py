@@ -295,10 +295,10 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
       The labels, `[labels]`. The array has the dtype object if only some labels are strings.
 
     Raises:
-      ValueError: if a label is missing (None, NaN, NA or NaT), has only white space and invisible
-        characters, is neither a string nor an integer, float or boolean, or is an integer that does
-        not fit 64 bits; if labels mix booleans and numbers; if a text has several labels; or if
-        there are several columns.
+      ValueError: if a label is missing (None, NaN, NA or NaT), contains only white space and
+        invisible characters, is not a string, integer, float or boolean, or is an integer that does
+        not fit into 64 bits; if labels mix booleans and numbers; if a text has several labels; or
+        if there are several columns.
     """
     names = listed_labels(labels)
     for index, name in enumerate(names):
@@ -320,7 +320,7 @@ def checked_labels(labels: Iterable[Any]) -> np.ndarray:
 
 
 def _is_label(label: Any) -> bool:
-    if isinstance(label, np.timedelta64):  # NumPy counts it among the integers
+    if isinstance(label, np.timedelta64):  # a subclass of `np.integer`
         return False
     if isinstance(label, int | np.integer):
         return -(2**63) <= int(label) < 2**63  # NumPy would round larger integers to floats
@@ -329,7 +329,7 @@ def _is_label(label: Any) -> bool:
 
 
 def _check_booleans(labels: Sequence[Any]) -> None:
-    """Raise `ValueError` if there are booleans and numbers; NumPy would make True the number 1."""
+    """Raise `ValueError` if labels mix booleans and numbers. NumPy would turn True into 1."""
     others = [label for label in labels if not isinstance(label, str)]
     booleans = [label for label in others if np.asarray(label).dtype.kind == "b"]
     if 0 < len(booleans) < len(others):

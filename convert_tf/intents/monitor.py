@@ -239,12 +239,12 @@ def _cosines_between(examples: np.ndarray) -> np.ndarray:
 def _drift(between: np.ndarray, cosines: np.ndarray, numbers: Sequence[int]) -> dict[str, float]:
     """Return the entry `drift` of a report.
 
-    The test compares different messages, at most 2,000 of them, because copies of a message are
-    not independent.
+    Copies of a message are not independent, so the test compares distinct messages, at most 2,000
+    of them.
 
     Args:
       between: the cosine between each example and the nearest other example.
-      cosines: the cosine between each different message and the nearest example, in random order.
+      cosines: the cosine between each distinct message and the nearest example, in random order.
       numbers: how often each message was sent.
     """
     from scipy.stats import mannwhitneyu
@@ -279,7 +279,7 @@ def _add_earlier_shares(
 
 
 def _share_of(group: Mapping[str, Any], report: Mapping[str, Any]) -> float:
-    """Return the exact share of a group's messages; `share` is rounded to four decimals."""
+    """Return a group's share of the messages. It is exact, unlike the group's rounded `share`."""
     share = group["size"] / report["messages"] if "size" in group else group["share"]
     return float(share)
 

@@ -144,8 +144,8 @@ def label_sets(labels: Iterable[Collection[str]]) -> list[LabelSet]:
     """Return the set of labels of each text as a sorted tuple.
 
     Raises:
-      ValueError: if the labels of a text are not a collection of strings, or a label has only white
-        space and invisible characters.
+      ValueError: if the labels of a text are not a collection of strings, or a label contains only
+        white space and invisible characters.
     """
     if labels is None:
         raise ValueError("labels must contain a list for each text. Received: None.")

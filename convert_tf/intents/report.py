@@ -174,8 +174,8 @@ def coverage_rows(
 
     Returns:
       A list of rows; empty if there are no texts. Each row is a dict with
-      - `threshold`: a minimum confidence that answers exactly these texts, with as few decimals as
-        possible, but at least three;
+      - `threshold`: the minimum confidence of an answered text, rounded down to as few decimals as
+        possible, but at least three, so that no further texts are answered;
       - `answered`: the share of texts that are answered;
       - `accuracy`: the share of correct answers to these texts.
     """
@@ -219,7 +219,7 @@ def _answered_from(
 
 
 def _rounded_down(threshold: float, confidence: np.ndarray) -> float:
-    """Round a threshold down to as few decimals as possible, so that it answers the same texts."""
+    """Round a threshold down to as few decimals as possible without answering further texts."""
     number = np.sum(confidence >= threshold)
     for decimals in range(3, 17):
         lower = math.floor(threshold * 10**decimals) / 10**decimals

@@ -1,4 +1,4 @@
-"""Scale and compare vectors with numpy, and the scale of sentence encodings."""
+"""Functions that scale and compare vectors with numpy, and the scale of sentence encodings."""
 
 import numpy as np
 
@@ -28,9 +28,9 @@ def unit_rows(vectors: np.ndarray, dim: int | None = None) -> np.ndarray:
 def dot_products(vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the dot products of rows: float32 `[rows, other_rows]`.
 
-    They are computed in float64, because in float32 the dot products with equal rows may differ in
-    the last bits, which would change the order of equal responses. Few rows of `others` are
-    converted at once, because there may be millions of them.
+    The products are computed in float64. In float32, the products with equal rows may differ in the
+    last bits, which would change the order of equal responses. `others` may have millions of rows,
+    so they are converted to float64 in parts.
 
     Args:
       vectors: float `[rows, dim]`.

@@ -250,21 +250,21 @@ def _joins_rows(row: Sequence[_Line], delimiter: str, num_columns: int | None) -
     reads to the next quotation mark at the end of a field, possibly many rows later.
 
     A row is taken for several rows if its first line, its last line and most lines between them
-    have `num_columns` fields when split at all delimiters. The first and the last line matter
+    have `num_columns` fields by themselves (`_num_fields`). The first and the last line matter
     because they also contain the delimiters outside the quotes: if each line of a quoted list
     contains one delimiter, its first or last line has a field too many.
 
     Texts hardly ever contain tabs, but they often contain commas. For other delimiters than tabs,
-    the row must therefore have at least five lines, all with `num_columns` fields. Fewer lines are
-    read as a quoted text, because quoted texts of a few lines, with a comma in each line but one,
-    are much more common than unpaired quotes in a table with commas. Longer ones are hardly ever
-    such texts, and to refuse one of them is a smaller error than to lose rows without a message.
+    the row must therefore have at least five lines, all with `num_columns` fields. A row of fewer
+    lines is read as it is: quoted texts of a few lines, with a comma in each line but one, are much
+    more common than unpaired quotes in a table with commas. Longer texts of this kind are very
+    rare, and to refuse one is a smaller error than to lose rows without a message.
 
     Args:
       row: the lines of the row.
       delimiter: delimiter of the table.
-      num_columns: number of columns of the table. None for its first row; its first line is then
-        taken as the number.
+      num_columns: number of columns of the table. None for the table's first row; the number of
+        fields in the first line is then used.
     """
     if len(row) < (2 if delimiter == "\t" else 5):
         return False
@@ -277,9 +277,10 @@ def _joins_rows(row: Sequence[_Line], delimiter: str, num_columns: int | None) -
 
 
 def _num_fields(line: str, delimiter: str) -> int:
-    """Return the number of fields of a line without quotes; 0 if it is probably part of a text.
+    """Count the fields of a line, ignoring quotes. Return 0 if it is probably a line of a text.
 
-    Texts may have lines that are indented with a tab. A comma in a text is followed by a space.
+    The lines of a text may be indented with tabs. A delimiter before a space does not count if it
+    is not a tab, because commas in a text are followed by a space.
     """
     if delimiter == "\t":
         return 0 if line.startswith(delimiter) else line.count(delimiter) + 1

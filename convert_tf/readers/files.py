@@ -133,7 +133,8 @@ def lines_in(
       pieces: the decompressed bytes of the file, in pieces of any size.
       file: the file that the lines come from. Its `lines` is updated, and its `max_line_bytes`
         limits the length of a line.
-      max_first_bytes: maximum length of the first non-empty line, if it exceeds `max_line_bytes`.
+      max_first_bytes: maximum length of the first non-empty line, in bytes. It has no effect if it
+        is below `max_line_bytes`.
     """
     rest: list[bytes] = []  # pieces of the current, incomplete line
     rest_bytes = 0

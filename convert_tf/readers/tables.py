@@ -110,7 +110,7 @@ def _json_rows(file: TableFile, lines: Iterator[bytes], columns: Columns) -> Ite
             file.lines = number
             yield entry
         return
-    is_only_line = len(first) == 1 and file.lines == first[0][0]  # further lines may be too long
+    is_only_line = len(first) == 1 and file.lines == first[0][0]  # skipped lines are not in `first`
     for number, line in chain(first, numbered):
         file.lines, last = number, file.lines
         with file.skipping():

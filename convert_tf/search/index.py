@@ -392,7 +392,8 @@ def _write_with_checksum(path: Path, write: Callable[[str], None]) -> None:
     with whole_file(path) as temporary:
         with writing(path):
             write(temporary)
-        # The checksum comes first: without it, later damage would go unnoticed.
+        # The checksum is written before the file gets its name. Otherwise, if it could not be
+        # written, later damage would go unnoticed.
         write_checksum(path, temporary)
 
 

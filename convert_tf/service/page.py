@@ -67,7 +67,8 @@ class _Handler(SimpleHTTPRequestHandler):
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
         if not self._has_checksum():
-            # Files have the same time in all releases, so it does not show that a file is the same.
+            # Files have the same time in all releases, so the time does not show that a file is
+            # unchanged.
             del self.headers["If-Modified-Since"]
         elif not self._is_current():
             self.send_error(HTTPStatus.NOT_FOUND)
@@ -75,8 +76,8 @@ class _Handler(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def _has_checksum(self) -> bool:
-        """Return whether the URL contains a checksum of the file, as the page's large files do."""
-        # A page requests `undefined` if its `assets.json` is of an earlier version, without `hash`.
+        """Return whether the URL contains a checksum, as the URLs of the page's large files do."""
+        # `assets.json` of an earlier version has no `hash`, so the page requests `undefined`.
         return ".gz?v=" in self.path and not self.path.endswith("?v=undefined")
 
     def _is_current(self) -> bool:
@@ -89,7 +90,7 @@ class _Handler(SimpleHTTPRequestHandler):
             return False
 
     def end_headers(self) -> None:
-        # Browsers may keep files that they requested with a checksum of the content.
+        # Browsers may keep a file if its URL contains a checksum of its content.
         is_dated = self._has_checksum() and self._status in _UNCHANGED
         self.send_header("Cache-Control", "max-age=31536000" if is_dated else "no-cache")
         super().end_headers()

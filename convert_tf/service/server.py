@@ -33,7 +33,7 @@ _BETWEEN_WARNINGS = 60.0  # minimum number of seconds between two warnings
 
 _log = logging.getLogger("uvicorn.error")
 # `Connection` reads the state of h11, so httptools is not used even if it is installed. The type is
-# `Any`, because uvicorn declares the set of connections as one of its own protocols.
+# `Any`, because uvicorn's type for the set of connections allows only its own protocols.
 _Protocol: Any = H11Protocol
 
 
@@ -79,7 +79,8 @@ class Connection(_Protocol):  # type: ignore[misc, valid-type]
         elif self.cycle is not None and self._is_between_requests():
             self._stop_waiting()
             self.waits_since = time.monotonic()
-            # uvicorn stops this timer when data arrives, and starts it only after an answer.
+            # uvicorn stops its keep-alive timer when data arrives, and starts it only after an
+            # answer.
             self._unset_keepalive_if_required()
             self.timeout_keep_alive_task = self.loop.call_later(
                 self.timeout_keep_alive, self.timeout_keep_alive_handler

@@ -16,7 +16,7 @@ from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import parsed_json, written_json
 
 CHECKSUMS_FILE = "sha256.json"
-_SUFFIX = ".sha256"  # of a file that contains the checksum of a single file
+_SUFFIX = ".sha256"  # of files that contain the checksum of a single file
 _NONE = ""  # stands for the checksum of a missing file
 _PIECE_BYTES = 2**16
 
@@ -142,7 +142,7 @@ def check_file(path: str | os.PathLike[str]) -> None:
         `check_files`.
 
     Raises:
-      ValueError: if the file is damaged, or its checksum is.
+      ValueError: if the file or its checksum is damaged.
       OSError: if the file or its checksum cannot be read.
     """
     path = os.fspath(path)

@@ -59,8 +59,8 @@ def whole_file(path: str | os.PathLike[str], *, follows_links: bool = False) -> 
 
     Args:
       path: the final path. An existing file is replaced.
-      follows_links: whether a link at `path` is followed, as for a path that a user named. If not,
-        the link itself is replaced, and the file that it points to is unchanged.
+      follows_links: whether to follow a link at `path`, as for a path that a user named. If not,
+        the link itself is replaced, and the file that it points to does not change.
 
     Raises:
       FileWriteError: if the file could not be written or renamed. An existing file at `path` is
@@ -233,7 +233,8 @@ def lock_file(lock: IOBase, *, waits: bool) -> bool:
     """Lock a file until it is closed or its process ends.
 
     Args:
-      lock: an open file that has a name. If it is read-only, other read-only locks are allowed.
+      lock: an open file that has a name. If it is opened read-only, the lock is shared with other
+        processes that opened it read-only.
       waits: whether to wait while another process holds the lock.
 
     Returns:
@@ -270,7 +271,7 @@ def lock_output(lock: FileIO, work: str) -> None:
     The host is recorded because a lock may remain after its machine has gone down.
 
     Args:
-      lock: a lock file from `opened_lock`, or one opened read-only, which keeps its note.
+      lock: a lock file from `opened_lock`, or one opened read-only, so that its note stays.
       work: description of what the holder does, for the message, such as "writing 'out.npy'".
 
     Raises:

@@ -36,8 +36,8 @@ class OutputFolder:
 
     An existing folder is replaced as a whole. With `data_files`, only the files that this function
     lists are replaced. If a process was killed while it moved files, the next process with the same
-    output undoes the moves. If the output has changed by the time the new files are complete, so
-    that it may not be replaced, the new files stay in the hidden folder and the error names it.
+    output undoes the moves. When the new files are complete, the output is checked again. If it may
+    no longer be replaced, the new files stay in the hidden folder, and the error names this folder.
 
     Args:
       output: path of the folder. Its parents are created, and a link is followed.
@@ -134,7 +134,7 @@ class OutputFolder:
                 if is_still_at_its_place(lock):  # otherwise another process uses the folder
                     self._undo_moves()
                     _delete(self.scratch)
-                    if not is_kept:  # otherwise the next run finds the lock, and deletes the files
+                    if not is_kept:  # the next run finds the lock, and deletes files that are kept
                         _clean_up(self._work)
 
     def _opened_lock(self) -> FileIO:
@@ -154,7 +154,7 @@ class OutputFolder:
         with contextlib.ExitStack() as stack:
             other_lock = None
             with contextlib.suppress(OSError):  # usually there is no such lock
-                # It may belong to another user, who does not let others write to it.
+                # The lock may belong to another user, who does not let others write to it.
                 place = os.path.join(self._other_work, _LOCK)
                 other_lock = stack.enter_context(open(place, "rb", buffering=0))
             if other_lock:
@@ -232,8 +232,8 @@ class OutputFolder:
         if self._moves_files():
             assert self._data_files is not None
             os.makedirs(self._replaced)
-            # The JSON file is last in the list. It is moved away first: without it, no command
-            # reads the remaining files, or adds files whose names would be in use.
+            # `data_files` lists the JSON file last, but it is moved away first. Without it, no
+            # command reads the remaining files, or adds files whose names would be in use.
             old = reversed(self._data_files(self.output))
             moves = [(path, self._replaced) for path in old]
             moves += [(path, self.output) for path in self._data_files(self._written)]
@@ -273,7 +273,7 @@ class OutputFolder:
 
 
 def _clean_up(work: str) -> None:
-    """Delete what a run left in its hidden folder, while its lock is held."""
+    """Delete what a run left in its hidden folder. The caller holds the lock of this folder."""
     for name in (_SCRATCH, _REPLACED, _WRITTEN):
         _delete(os.path.join(work, name))
     # The lock is removed last. Another process may already have created a new one.
@@ -285,7 +285,7 @@ def _clean_up(work: str) -> None:
 def _delete(folder: str) -> None:
     """Delete a folder as far as possible, including read-only folders such as a copied module."""
     if os.path.islink(folder):
-        return  # otherwise the permissions of its target would change
+        return  # otherwise the permissions of the link's target would change
     for inside, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             os.chmod(inside, stat.S_IRWXU)

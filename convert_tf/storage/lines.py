@@ -66,7 +66,7 @@ def file_state(path: str) -> FileState:
 
 
 def distinct_files(paths: Iterable[str]) -> list[str]:
-    """Return the first path of each file, in order. A file may have several paths, as by links."""
+    """Return the first path of each file, in order. Links give a file several paths."""
     first_paths: dict[str, str] = {}
     for path in paths:
         first_paths.setdefault(os.path.realpath(path), path)

@@ -52,7 +52,8 @@ CURVE_FILE = "curve.png"
 SECONDS_BETWEEN_LINES = 10.0
 STEPS_BETWEEN_SUMMARIES = 50
 LOCK_FILE = ".lock"
-# Entry of `training.json` in a checkpoint that was written instead of an evaluation.
+# Entry of a checkpoint's `training.json`. If a signal stopped the run when an evaluation was due,
+# the entry has the means that this evaluation has to report.
 _MEANS_TO_REPORT = "means_to_report"
 
 
@@ -192,12 +193,12 @@ class _Steps:
         self._batch_facts: Mapping[str, Any] = {}
 
     def evaluate_at_start(self) -> None:
-        """Evaluate a new run, or a resumed run that was told to end when an evaluation was due.
+        """Evaluate a new run, or a resumed run that a signal stopped when an evaluation was due.
 
         With another `eval_every` than before, an evaluation may be due at this step too.
         """
         # The checkpoint decides, not `metrics.jsonl`: if the run was killed after this evaluation,
-        # the row is in the file, but the state of the checkpoint is still the one before it.
+        # its row is in the file, but the checkpoint still has the state before the evaluation.
         is_evaluated = (self._resumed.get("evaluation") or {}).get("step") == self.step
         if is_evaluated or self.step % self.task.config.eval_every:
             return
@@ -262,7 +263,7 @@ class _Steps:
             with processes.together():
                 if self._is_writer:
                     facts = self._facts()
-                    if is_due and is_ending:  # `evaluate_at_start` evaluates when the run goes on
+                    if is_due and is_ending:  # `evaluate_at_start` makes up for it
                         facts[_MEANS_TO_REPORT] = floats(self._logs)
                     save_training_state(self.task, step=self.step, facts=facts)
         if is_ending:

@@ -70,7 +70,8 @@ def prepare_own_file(
 ) -> OwnFile:
     """Prepare a file in the folder of a run. A resumed run reuses the data that it finds there.
 
-    Until the data is complete, `source.json` says so. Data of an interrupted run is prepared again.
+    While the data is incomplete, `source.json` says so. After an interruption, the data is prepared
+    again.
 
     Args:
       path: file of pairs or dialogues (`convert_tf.corpora.pairs`), compressed or not.
@@ -117,12 +118,12 @@ def _is_prepared(path: str, run: Path, source: Mapping[str, str]) -> bool:
     """Return whether a run contains the complete data of a file.
 
     Raises:
-      ValueError: if it contains data that was made from another file.
+      ValueError: if the run contains data that was made from another file.
     """
     report, before = run / "data" / "report.json", run / SOURCE_FILE
     if not report.is_file():
         return False
-    facts = json_file(before) if before.is_file() else None  # None: not written by `train`
+    facts = json_file(before) if before.is_file() else None  # None: `train` did not write it
     if facts not in (source, {**source, **_INCOMPLETE}):
         raise ValueError(
             f"{str(report.parent)!r} was made from a file other than {path!r}, or that file has "

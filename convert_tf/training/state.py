@@ -152,12 +152,12 @@ def options_before(run_file: Path) -> dict[str, Any]:
 def save_training_state(task: Task, *, step: int, facts: dict[str, Any]) -> Path:
     """Write `checkpoints/step-N/`, and then remove old checkpoints.
 
-    Checkpoints of later steps are removed too. They exist if the run was resumed from an earlier
-    checkpoint because they are damaged.
+    Checkpoints of later steps are removed too. Such checkpoints are damaged, which is why the run
+    was resumed from an earlier one.
 
     Args:
-      task: the task, in its state after `step`. The new checkpoint and the ones before it are kept,
-        `config.keep_checkpoints` in all.
+      task: the task, in its state after `step`. Of the new checkpoint and the ones before it, the
+        newest `config.keep_checkpoints` are kept.
       step: number of optimizer steps done.
       facts: content of `training.json`.
 
@@ -224,8 +224,8 @@ def _state(model: Objective) -> dict[str, list[Any]]:
     """Return the variables that make up a run's state, apart from the encoder's weights.
 
     Dropout layers have seeds only if their rate is not 0. A run that is resumed with other rates
-    therefore starts with new seeds. Checkpoints of earlier versions lack the weights that training
-    does not change by gradients. Such a run is resumed with their initial values.
+    therefore starts with new seeds. Checkpoints of earlier versions lack non-trainable weights. A
+    run that is resumed from such a checkpoint starts with the initial values of these weights.
     """
     layers = model._flatten_layers()
     seeds = [seed for layer in layers for seed in getattr(layer, "_seed_generators", ())]
@@ -234,7 +234,7 @@ def _state(model: Objective) -> dict[str, list[Any]]:
         "optimizer": [model.steps_done, *model.optimizer.variables],
         # Weights that belong only to the objective, such as a language model's output layer.
         "objective": [v for v in model.trainable_variables if id(v) not in other_ids],
-        # Such as the moving averages of batch normalization in a user's loss.
+        # For example, the moving averages of batch normalization in a user's loss.
         "not_trained": [v for v in model.non_trainable_weights if id(v) not in other_ids],
         "dropout": [seed.state for seed in seeds],
     }

@@ -804,7 +804,7 @@ def test_only_texts_in_scope_have_an_accuracy():
 
 
 class Confident:
-    """Answers `a` to every text, which is its own confidence as a float32 number."""
+    """A classifier that answers `a` to every text, with the text itself as float32 confidence."""
 
     classes_ = np.array(["a", "b"])
     decision = SingleIntent(classes_)

@@ -191,7 +191,7 @@ def test_strings_numbers_and_booleans_are_labels():
 
 @pytest.mark.parametrize("labels", [[True, 2], [0.5, np.False_, True], ["a", np.True_, 1]])
 def test_booleans_among_numbers_are_refused(labels):
-    """NumPy would make True the number 1."""
+    """NumPy would turn True into 1."""
     with pytest.raises(ValueError, match=r"Labels mix booleans and numbers \(.* to one type"):
         examples.checked_labels(labels)
 

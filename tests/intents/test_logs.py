@@ -438,7 +438,7 @@ def test_drift_counts_each_message(classifier):
 
 
 def test_copies_are_no_evidence_of_drift():
-    """A naive loop for the probability, and p-values of weeks in which nothing changed."""
+    """Compare the probability with a naive loop, and check p-values of weeks without a change."""
     random = np.random.default_rng(0)
     p_values = []
     for _ in range(200):

@@ -598,7 +598,7 @@ def test_a_faiss_index_without_a_checksum_is_not_kept(tmp_path, capsys):
 
 
 def test_concurrent_searches_leave_an_index_with_its_checksum(tmp_path, monkeypatch, capsys):
-    """The second search runs while the first one writes its index, or after the first built it."""
+    """The second search runs while the first writes its index, or after the first has built it."""
     faiss = pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     path = cache.folder / f"faiss-{faiss_key(cache)}-flat.index"
@@ -631,7 +631,10 @@ def test_concurrent_searches_leave_an_index_with_its_checksum(tmp_path, monkeypa
 
 
 def test_a_faiss_search_does_not_write_the_shared_checksums(tmp_path):
-    """An edit may replace them while the search builds its index, so the folder would be lost."""
+    """An edit may replace the checksums while a search builds its index.
+
+    With wrong checksums, the folder would be lost.
+    """
     pytest.importorskip("faiss")
     cache = make_cache(tmp_path / "cache")
     shared = (cache.folder / "sha256.json").read_bytes()
@@ -672,7 +675,7 @@ def test_faiss_files_of_earlier_versions_have_shared_checksums(tmp_path, monkeyp
         (cache.folder / name).unlink()
     record_checksums(cache.folder, [name.removesuffix(".sha256") for name in names])
     with monkeypatch.context() as patch:
-        patch.setattr(index_module, "_equal_candidates", None)  # it would be called to build
+        patch.setattr(index_module, "_equal_candidates", None)  # only called to build the index
         patch.setattr(FaissIndex, "_make", None)
         found = FaissIndex(cache, StubEncoder()).search(CONTEXTS)
     np.testing.assert_array_equal(found.ids, expected.ids)

@@ -115,7 +115,7 @@ def test_a_connection_stays_open_if_the_body_ends_after_the_answer(
         connection.sendall(rest)
         time.sleep(1)  # idle connections stay open
         assert answer_to(connection, HEALTH).startswith(b"HTTP/1.1 200")
-    # The next head still has a limited time, and so has an idle connection.
+    # There is still a time limit for the next head, and for an idle connection.
     assert b"401" in answer_to(connection, HALF_A_BODY).partition(b"\r\n")[0]
     connection.sendall(rest + b"GET /hea")
     begin = time.monotonic()

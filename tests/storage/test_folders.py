@@ -488,7 +488,7 @@ def test_a_link_in_place_of_a_leftover_does_not_change_its_target(tmp_path):
 
 
 def test_the_last_listed_file_is_moved_away_first(tmp_path, monkeypatch):
-    """Facts are listed last. Without them, no command reads what a killed run left."""
+    """The facts are listed last. Without them, no command reads what a killed run left."""
     output = tmp_path / "out"
     _write(output, {"a.txt": "old", "facts.txt": "old"})
     rename, moved = os.rename, []

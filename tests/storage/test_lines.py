@@ -196,7 +196,7 @@ def test_readers_of_texts_stop(tmp_path, name, read, packed):
     ],
 )
 def test_an_empty_archive_among_other_files_is_refused(tmp_path, name, read, suffix):
-    """Empty files without such a suffix are allowed."""
+    """Empty files are allowed if their names do not have the suffix of an archive."""
     start = "a" if name == "lines" else "a.jsonl"
     paths = [tmp_path / file for file in (start, f"{start}.empty", f"{start}{suffix}")]
     paths[0].write_text(LINES[name] + "\n")

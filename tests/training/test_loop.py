@@ -378,7 +378,7 @@ def test_a_run_that_is_told_to_end_saves_its_state(tmp_path, monkeypatch, capsys
 def test_an_evaluation_that_a_signal_prevented_comes_first_in_the_resumed_run(
     tmp_path, monkeypatch
 ):
-    """Also if the resumed run is killed after this evaluation, before its next checkpoint."""
+    """This is so even if the resumed run is killed between this evaluation and a checkpoint."""
     # The slope overshoots 2, so the evaluation at step 4 halves the learning rate.
     changes = {"learning_rate": 2.0, "eval_every": 2, "checkpoint_every": 8}
     expected = make_task(tmp_path / "whole", **changes)

@@ -89,7 +89,7 @@ def test_an_interruption_between_two_preparations_changes_nothing(tmp_path, monk
 
 
 def test_data_that_train_did_not_write_is_kept(tmp_path):
-    """`prepare` may have written it from a file of the same name."""
+    """`prepare` may have written the data from a file of the same name."""
     path, run = _faq(tmp_path / "faq.csv", 50), tmp_path / "run"
     call_command("prepare", "--pairs", path, "--output", run / "data")
     before = {file: file.read_bytes() for file in run.rglob("*") if file.is_file()}

@@ -5,12 +5,12 @@ norms and projections therefore process little padding, and no op changes the la
 Attention is one op with an additive bias, which combines the biases for relative positions, the
 maximum distance of the block and the borders between texts.
 
-The graph has two forms. The `float32` form gives the same encodings as the run for texts of at most
-the run's `max_tokens`; the run cuts longer texts. In the `int8` form, matrices are multiplied in 8
-bits. In the blocks, each kernel has one scale per output, and the activations have one fixed scale
-per layer. With fixed scales, an encoding does not depend on the other texts in its batch, except
-for rounding. In the side networks, which are computed once per text, every 32 weights of an output
-and every 32 values of a text share a scale.
+The graph has two forms. For texts of up to the run's `max_tokens`, the `float32` form gives the
+same encodings as the run. The run cuts longer texts. In the `int8` form, matrices are multiplied in
+8 bits. In the blocks, each kernel has one scale per output, and the activations have one fixed
+scale per layer. With fixed scales, an encoding does not depend on the other texts in its batch,
+except for rounding. In the side networks, which are computed once per text, every 32 weights of an
+output and every 32 values of a text share a scale.
 
 Reference: arXiv 1911.03688 §2.1.
 """

@@ -63,9 +63,9 @@ def export_onnx(
     Args:
       checkpoint: a run or module with a subword vocabulary, or a Hugging Face folder.
       output: the file to write. Missing parent folders are created.
-      network_bits: number of bits per weight of the network. With 32, the file gives the same
-        encodings as the run for texts of at most the run's `max_tokens`; with 8, it multiplies
-        8-bit integers. In both cases, the subword table has 8 bits, as in training.
+      network_bits: number of bits per weight of the network. With 8, the file multiplies 8-bit
+        integers. With 32, it gives the same encodings as the run for texts of up to the run's
+        `max_tokens`. In both cases, the subword table has 8 bits, as in training.
       max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
         it is a module. The run itself reads only as many tokens as in training.
       notes: Markdown to add to the model card.
