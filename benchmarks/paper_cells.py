@@ -32,6 +32,14 @@ MADE = {
         "python benchmarks/convai2_history.py --input valid_self_original.txt --keep turns "
         "--output CONVAI2_TURNS.txt",
     ),
+    "CONVAI2_NUMBERED.jsonl": (
+        "python benchmarks/numbered_turns.py --input valid_self_original.txt "
+        "--output CONVAI2_NUMBERED.jsonl",
+    ),
+    "UBUNTU_NUMBERED.jsonl": (
+        "python benchmarks/numbered_turns.py --input ubuntu_test_subtask_1.json "
+        "--output UBUNTU_NUMBERED.jsonl",
+    ),
     "DOCUMENTS": ("prepare --documents articles_train.txt --output DOCUMENTS",),
     "banking77.valid.csv": (
         "python benchmarks/every_eighth.py --input banking77.train.csv "
@@ -238,6 +246,7 @@ CELLS = (
             ("without history", "valid_self_original.txt", " --history none"),
             ("persona lines alone", "CONVAI2_PERSONA.txt", ""),
             ("earlier turns alone", "CONVAI2_TURNS.txt", ""),
+            ("history read, turns numbered", "CONVAI2_NUMBERED.jsonl", ""),
         )
     ),
     Cell(
@@ -255,6 +264,10 @@ CELLS = (
         ),
     ),
     Cell("ConveRT 5, 6: multi, not fine-tuned", _evaluated(_DSTC7, _MULTI, 100)),
+    Cell(
+        "ConveRT 5, 6: multi, turns numbered, not fine-tuned",
+        _evaluated("--candidates UBUNTU_NUMBERED.jsonl", _MULTI, 100),
+    ),
     Cell(
         "ConveRT 5, 6: multi without history, not fine-tuned",
         _evaluated(_DSTC7, _MULTI, 100, " --history none"),

@@ -17,6 +17,7 @@ from convert_tf.config.bert import BertConfig
 from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import HeadConfig, RankerTraining
 from convert_tf.config.train import Pretraining
+from convert_tf.data.candidates import extra_context, read_candidates
 from convert_tf.training.encoder.options import EncoderTraining
 
 PAGE = "docs/papers.md"
@@ -326,6 +327,21 @@ def test_a_part_of_the_history_of_convai2_is_kept(part, kept, suffix, tmp_path, 
     script = SCRIPT.with_name("convai2_history.py")
     call_script(monkeypatch, script, f"--input={whole}", f"--keep={part}", f"--output={written}")
     assert written.read_text(encoding="utf-8") == kept
+
+
+def test_earlier_turns_are_numbered_from_the_most_recent(tmp_path, monkeypatch):
+    rows = [
+        {"context": ["a", "", "c", "d"], "candidates": ["é", "f"], "label": [0, 1]},
+        {"context": "alone", "candidates": ["e"], "label": 0},
+    ]
+    given, written = tmp_path / "given.jsonl", tmp_path / "numbered.jsonl"
+    given.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    script = SCRIPT.with_name("numbered_turns.py")
+    call_script(monkeypatch, script, f"--input={given}", f"--output={written}")
+    first, second = read_candidates(written)
+    assert first == (("1: a", "0: c", "d"), ("é", "f"), (0, 1))
+    assert second == (("alone",), ("e",), (0,))
+    assert extra_context(first.turns) == extra_context(("a", "", "c", "d"), numbered=True)
 
 
 def test_ablations_differ_from_the_first_variant_of_their_seed(script):
