@@ -2,12 +2,13 @@
 
 import json
 import os
+import re
 import sys
 import types
 from pathlib import Path
 
 import pytest
-from support.script_calls import script_with_flags
+from support.script_calls import call_script, script_with_flags
 from support.tiny_checkpoint import write_checkpoint
 
 from scripts import try_release
@@ -129,3 +130,20 @@ def test_a_missing_npm_package_is_not_said_to_work(monkeypatch, tmp_path, capsys
     with pytest.raises(SystemExit, match="has no npm package"):
         try_release.main()
     assert not tried
+
+
+def test_attention_weights_of_a_poly_encoder(tmp_path, monkeypatch, capsys):
+    trunk, data = write_checkpoint(tmp_path / "run"), tmp_path / "given.jsonl"
+    rows = [
+        {"context": [f"a cat {i}", "a fish"], "candidates": ["a", "b"], "label": 1} for i in "xy"
+    ]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    weights = []
+    for codes in (1, 3):
+        options = (f"--trunk={trunk}", f"--data={data}", f"--poly_codes={codes}")
+        call_script(monkeypatch, BENCHMARKS / "poly_attention.py", *options)
+        printed = capsys.readouterr().out
+        assert printed.startswith(f"2 contexts, first_m with {codes} codes: ")
+        weights.append([float(number) for number in re.findall(r"\d\.\d{4}", printed)])
+    assert weights[0] == [1, 1]
+    assert 0 < weights[1][0] <= weights[1][1] and 1 / 3 <= weights[1][1] < 1
