@@ -13,7 +13,8 @@ the flags that this script sets. The script prints a table and writes `ablations
 
 Variant D needs token ids with a single out-of-vocabulary (OOV) bucket. Records are tokenized with
 one bucket during training. For a folder of token ids, the script writes a copy in which all unknown
-characters have the same id, as `convert-tf tokenize --num_oov_buckets=1` would write.
+characters have the same id, as `convert-tf tokenize --num_oov_buckets=1` would write. The name of
+the copy depends on the path and the content of the folder.
 
 CPU time is the time of all threads, averaged over the steps after the first evaluation. Reference:
 arXiv 1911.03688 §4.2, Table 4, whose runs had 966,000 steps of 512 pairs.
@@ -36,8 +37,9 @@ from training_runs import check_choice, cost, data_options, mean_and_deviation, 
 from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.data.token_arrays import FORMAT, ArrayFolder, dtype_of_ids
 from convert_tf.figures import BLUE, GREY, picture, write_picture
-from convert_tf.storage.checksums import CHECKSUMS_FILE
+from convert_tf.storage.checksums import CHECKSUMS_FILE, checksum, file_checksum
 from convert_tf.storage.files import write_file
+from convert_tf.storage.lines import file_state
 from convert_tf.storage.messages import as_markdown
 
 _DATA = flags.DEFINE_string(
@@ -126,12 +128,20 @@ def write_with_one_bucket(data: str, output: Path) -> None:
     os.rename(new, output)
 
 
+def digest_of(data: str) -> str:
+    """Return a short digest of the path and the content of a folder of token ids."""
+    sums = Path(data) / CHECKSUMS_FILE
+    content = file_checksum(sums) if sums.is_file() else str([*map(file_state, FORMAT.files(data))])
+    return checksum([os.path.abspath(data).encode(), content.encode()])[:12]
+
+
 def data_of(variant: str) -> dict[str, Any]:
     """Return the `train.py` flags for the data that a variant is trained on."""
     if kind_of(_DATA.value) is Kind.TOKEN_IDS and "num_oov_buckets" in switches(
         variant, _SPANS.value
     ):
-        copy = Path(_OUTPUT.value).absolute() / ONE_BUCKET_FOLDER
+        name = f"{ONE_BUCKET_FOLDER}-{digest_of(_DATA.value)}"
+        copy = Path(_OUTPUT.value).absolute() / name
         write_with_one_bucket(_DATA.value, copy)
         return {"data": copy}
     return data_options(_DATA.value, _VOCAB.value)

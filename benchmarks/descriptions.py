@@ -22,6 +22,7 @@ import itertools
 
 import numpy as np
 from absl import app, flags
+from training_runs import mean_and_deviation
 
 from convert_tf import IntentClassifier, SentenceEncoder
 
@@ -37,7 +38,7 @@ KINDS = {"sentence": SentenceEncoder.encode, "similarity": SentenceEncoder.encod
 
 def examples(path: str) -> tuple[list[str], list[str]]:
     """Return the texts and labels of a CSV file."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         rows = list(csv.DictReader(file))
     return [row["text"].strip() for row in rows], [row["label"] for row in rows]
 
@@ -88,11 +89,9 @@ def main(argv: list[str]) -> None:
                     found["examples alone"].append(np.mean(alone.predict(texts) == labels))
             for what, accuracies in found.items():
                 if accuracies:
-                    print(
-                        f"{kind}, {head}, {'word model' if lexical else 'no word model'}, {what}: "
-                        f"{100 * np.mean(accuracies):.1f} ± {100 * np.std(accuracies):.1f} %",
-                        flush=True,
-                    )
+                    words = "word model" if lexical else "no word model"
+                    share = mean_and_deviation([100 * accuracy for accuracy in accuracies], 1)
+                    print(f"{kind}, {head}, {words}, {what}: {share} %", flush=True)
 
 
 if __name__ == "__main__":

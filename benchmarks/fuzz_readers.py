@@ -34,7 +34,7 @@ from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import CORPORA
 from convert_tf.corpora.vocabulary import read_sentences
 from convert_tf.data.candidates import read_candidates
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.intents.data import read_labelled
 from convert_tf.readers.texts import Texts
 from convert_tf.text.vocabulary import read_vocabulary
@@ -213,7 +213,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "comments": _comments,
     "labelled texts": read_labelled,
     "candidates": lambda path: list(read_candidates(path)),
-    "utterances": lambda path: [list(read_utterances([path]))],
+    "utterances": lambda path: [list(UtteranceFiles([path]))],
     "lines": lambda path: [list(Texts(path))],
     "sentences": lambda path: [[one.decode() for one in read_sentences([path])]],
     "a vocabulary": read_vocabulary,

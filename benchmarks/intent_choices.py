@@ -22,7 +22,7 @@ import numpy as np
 from absl import app, flags
 
 from convert_tf import IntentClassifier, SentenceEncoder
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.intents.cross_validation import Mixture, outputs_of, train_parts
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import examples_of
@@ -45,7 +45,7 @@ def read_sets(paths: list[str]) -> dict[str, dict[str, list[str]]]:
     """Return the texts of each intent, by set and intent. A set is a source of a file."""
     found: dict[str, dict[str, dict[str, None]]] = collections.defaultdict(dict)
     for path in paths:
-        for row in read_utterances([path]):
+        for row in UtteranceFiles([path]):
             if row.label and row.text.strip():
                 name = f"{Path(path).name.split('.')[0]}: {row.source}"
                 found[name].setdefault(str(row.label), {})[row.text] = None

@@ -7,9 +7,9 @@ python benchmarks/intents.py --encoder convert --train train.csv --test test.csv
 
 The files have the formats that `convert-tf intent train` reads. The tables have a row for each
 encoder and each of `--heads`. Other flags add rows. They show accuracy and macro F1 as mean ±
-standard deviation over the seeds, in percent. With `--validation`, they also show in-scope accuracy
-and out-of-scope recall for a threshold on the highest probability. `--output` stores the figures of
-every run as JSON.
+standard deviation (n − 1) over the seeds, in percent. With `--validation`, they also show in-scope
+accuracy and out-of-scope recall for a threshold on the highest probability. `--output` stores the
+figures of every run as JSON.
 """
 
 import tempfile
@@ -25,6 +25,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 from sklearn.metrics import f1_score
 from sklearn.pipeline import make_pipeline
+from training_runs import mean_and_deviation
 
 from convert_tf import IntentClassifier, SentenceEncoder
 from convert_tf.checkpoints.released import model_path
@@ -185,8 +186,8 @@ def table(results: dict[str, dict[str, list[dict[str, float]]]]) -> str:
             cells = []
             for runs in regimes.values():
                 scale = 1 if metric == "seconds" else 100
-                values = scale * np.array([run[metric] for run in runs if metric in run])
-                cells.append(f"{values.mean():.1f} ± {values.std():.1f}" if len(values) else "")
+                values = [scale * run[metric] for run in runs if metric in run]
+                cells.append(mean_and_deviation(values, 1) if len(values) else "")
             lines.append([name, *cells])
         if any(lines[1][1:]):
             tables.append(lines)

@@ -85,7 +85,7 @@ def accuracy(encode: Encode, test: str, number: str, path: str) -> float:
 
 def correlation(encode: Encode, path: str) -> float:
     """Return the Spearman correlation of cosines with human scores."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
     first, second = (encode([row[name] for row in rows]) for name in ("sentence1", "sentence2"))
     scores = [float(row["score"]) for row in rows]
@@ -95,7 +95,7 @@ def correlation(encode: Encode, path: str) -> float:
 def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
     """Return triplets of text, paraphrase and opposite by source."""
     if path.endswith(".tsv"):
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             rows = csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE)
             return {Path(path).name: [tuple(row) for row in rows]}
     by_source = collections.defaultdict(list)

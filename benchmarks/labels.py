@@ -7,7 +7,7 @@ python benchmarks/labels.py --encoder convert_small --train train.csv --test tes
 The first --start messages are chosen without a classifier. In each round, the labels of --budget
 more messages are added, and the classifier is trained again: logistic regression on the vectors,
 without the word model. Labels are looked up in --train. The script prints the accuracy of each
-round.
+round. It stops early if fewer than --budget messages are left.
 """
 
 import warnings
@@ -37,15 +37,17 @@ def main(argv: list[str]) -> None:
     test = read_labelled(_TEST.value)
     rng = np.random.default_rng(0)
     for name in ("chance", "suggest"):
-        start = suggest_messages(label_of, encode, budget=_START.value)
+        start = suggest_messages([*label_of], encode, budget=_START.value)
         labelled = rng.permutation([*label_of])[: _START.value].tolist()
         labelled = start if name == "suggest" else labelled
-        for _ in range(_ROUNDS.value + 1):
+        for number in range(_ROUNDS.value + 1):
             labels = [label_of[text] for text in labelled]
             classifier = IntentClassifier(encode, "logistic", names=None, lexical=None)
             accuracy = classifier.fit(labelled, labels).score(*test)
             print(f"{name:10}{len(labelled):6,} labels: {accuracy:.1%}", flush=True)
             left = sorted({*label_of} - {*labelled})
+            if number == _ROUNDS.value or len(left) < _BUDGET.value:
+                break
             if name == "suggest":
                 labelled += suggest_messages(left, classifier=classifier, budget=_BUDGET.value)
             else:

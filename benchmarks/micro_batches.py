@@ -38,10 +38,12 @@ _PRECISION = flags.DEFINE_string("precision", "auto", "As in train.py.")
 _STEPS = flags.DEFINE_integer("steps", 2, "Steps to time after the first one.")
 _ONE = flags.DEFINE_integer("one", None, "Measure this micro-batch in this process.")
 
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes on macOS, else KiB
+
 
 def peak_mib() -> float:
     """Return the peak resident memory of this process in MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * _RSS_UNIT / 2**20
 
 
 def random_batch(config: ModelConfig, train: EncoderTraining) -> dict[str, np.ndarray]:

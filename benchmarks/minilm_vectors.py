@@ -25,7 +25,7 @@ def main(argv: list[str]) -> None:
 
     texts: dict[str, None] = {}
     for path in _DATA.value:
-        with open(path, encoding="utf-8", newline="") as file:
+        with open(path, encoding="utf-8-sig", newline="") as file:
             texts.update(dict.fromkeys(row["text"].strip() for row in csv.DictReader(file)))
     model = SentenceTransformer(str(minilm_folder()), device="cpu")
     vectors = model.encode(list(texts), normalize_embeddings=True, batch_size=64)

@@ -10,8 +10,9 @@ python benchmarks/papers.py --write
 the tasks, which the project does not include. `FILES` in `paper_cells.py` lists their names; files
 may also be compressed (.zst, .gz). If a cell needs a file or `--bert` and it is missing, the script
 reports this and skips the cell. The commands of a cell run in the folder `--data`, once for each
-seed. Folders and files that several cells read are made only once (`MADE`). Cells that are already
-in the results are not measured again, unless one of their commands has changed.
+seed. Folders and files that several cells read are made only once (`MADE`). If the files in
+`--data` or `--bert` that they were made from have changed, they are made again. Cells that are
+already in the results are not measured again, unless one of their commands has changed.
 
 The results are stored in docs/papers.json. The script makes the rows of the page's section "Small
 tables" from them; with `--write` it does nothing else. ± is the standard deviation over seeds.
@@ -33,6 +34,7 @@ from typing import Any
 from absl import app, flags
 from paper_cells import CELLS, FILES, MADE, Cell
 
+from convert_tf.storage.checksums import file_checksum
 from convert_tf.storage.files import write_file
 from convert_tf.storage.json_text import written_json
 from convert_tf.storage.lines import COMPRESSED_SUFFIXES
@@ -71,29 +73,57 @@ def with_made(commands: Sequence[str]) -> list[str]:
     return complete
 
 
-def keep_if_made_by(path: Path, commands: Sequence[str]) -> None:
-    """Remove a folder or file, complete or not, if other commands made it.
+def inputs_of(commands: Sequence[str], values: Mapping[str, str], data: Path) -> list[str]:
+    """Return a line for each of the tasks' files and of BERT's files that commands read.
 
-    The commands are then stored in a file next to it, for later calls.
+    A line contains the file's name, its size in bytes and its SHA-256.
+
+    Args:
+      commands: commands of a cell, or of `MADE`.
+      values: replacements for names in the commands, as in `run`.
+      data: folder with the tasks' files.
+    """
+    words = {*shlex.split(" ".join(commands))}
+    paths = {name: data / values[name] for name in FILES if name in words and name in values}
+    if "BERT" in words and values.get("BERT"):
+        files = sorted(path for path in Path(values["BERT"]).iterdir() if path.is_file())
+        paths |= {f"BERT/{path.name}": path for path in files}
+    return [f"{name} {path.stat().st_size} {file_checksum(path)}" for name, path in paths.items()]
+
+
+def keep_if_made_by(path: Path, commands: Sequence[str], inputs: Sequence[str]) -> None:
+    """Remove a folder or file, complete or not, if other commands or inputs made it.
+
+    The commands and inputs are then stored in a file next to it, for later calls. Records of
+    earlier versions lack the inputs. If the commands are the same, the inputs are added to such a
+    record, and nothing is removed.
+
+    Args:
+      path: the folder or file.
+      commands: the commands that make it.
+      inputs: lines about the files that they read; see `inputs_of`.
 
     Raises:
       ValueError: if there is no record of the commands that made it, as in earlier versions.
     """
-    record, text = Path(f"{path}.commands"), "".join(f"{command}\n" for command in commands)
+    record, lines = Path(f"{path}.commands"), [*commands, *inputs]
     if path.exists() and not record.is_file():
         raise ValueError(
             f"{path} has no record of the commands that made it. Remove or rename it. If you know "
             f"that the present commands made it, write them to {record}, one per line."
         )
-    if record.is_file() and record.read_text(encoding="utf-8") == text:
+    recorded = record.read_text(encoding="utf-8").splitlines() if record.is_file() else None
+    if recorded == lines:
         return
-    for old in (path, Path(f"{path}.new")):
+    for old in (path, Path(f"{path}.new")) if recorded != [*commands] else ():
+        if old.exists():
+            print(f"removing {old}: its commands or the files they read have changed", flush=True)
         if old.is_dir():
             shutil.rmtree(old)
         else:
             old.unlink(missing_ok=True)
     record.parent.mkdir(parents=True, exist_ok=True)
-    write_file(record, text)
+    write_file(record, "".join(f"{line}\n" for line in lines))
 
 
 def missing(cell: Cell, files: Mapping[str, str], bert: str | None) -> list[str]:
@@ -107,7 +137,7 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
     """Run a command of a cell in the folder with the tasks' files.
 
     If the command reads a folder or file of `MADE` that does not exist yet, or that other commands
-    made, this is made first.
+    or inputs made, this is made first.
 
     Args:
       command: the command, as in `Cell.commands`.
@@ -121,7 +151,8 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
     for name in [*shlex.split(command)]:
         if name not in MADE or name == made:
             continue
-        keep_if_made_by(Path(values[name]), with_made(MADE[name]))
+        commands = with_made(MADE[name])
+        keep_if_made_by(Path(values[name]), commands, inputs_of(commands, values, data))
         if not Path(values[name]).exists():
             for making in MADE[name]:
                 run(making, {**values, name: values[name] + ".new"}, data=data, made=name)
@@ -144,7 +175,7 @@ def measure(
 ) -> dict[str, dict[str, Any]]:
     """Run the commands of a cell, and return the figures of its rows for each seed.
 
-    A run of the same cell with other commands is removed first.
+    A run of the same cell with other commands or inputs is removed first.
 
     Args:
       cell: the cell.
@@ -157,11 +188,12 @@ def measure(
       ValueError: if a command fails.
     """
     folder = output.absolute() / re.sub(r"[:,]", "", cell.name).replace(" ", "_") / str(seed)
-    keep_if_made_by(folder, with_made(cell.commands))
-    folder.mkdir(parents=True, exist_ok=True)
     values = {"RUN": str(folder), "BERT": bert or "", "SEED": str(seed)}
     values |= {name: str(output.absolute() / "made" / name) for name in MADE}
     values |= stored_files(data)
+    commands = with_made(cell.commands)
+    keep_if_made_by(folder, commands, inputs_of(commands, values, data))
+    folder.mkdir(parents=True, exist_ok=True)
     (output / "made").mkdir(exist_ok=True)
     for command in cell.commands:
         run(command, values, data=data)

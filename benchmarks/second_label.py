@@ -24,7 +24,7 @@ from absl import app, flags
 from sklearn.metrics import f1_score
 
 from convert_tf import MultiIntentClassifier, SentenceEncoder
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.intents.cross_validation import Fold, held_out_outputs
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import IntentExamples
@@ -65,7 +65,7 @@ def all_right(answers: np.ndarray, truth: np.ndarray) -> float:
 def measure(source: str, encodings: IntentEncodings) -> list[list[str]]:
     """Return the table's rows for a source."""
     labels: dict[str, str] = {}
-    for row in read_utterances(_UTTERANCES.value):
+    for row in UtteranceFiles(_UTTERANCES.value):
         if row.source == source and row.text.strip():
             labels.setdefault(row.text, str(row.label or ""))
     texts = np.random.default_rng(0).permutation(np.array([*labels], object)).tolist()

@@ -26,7 +26,7 @@ _SEEDS = flags.DEFINE_integer("seeds", 1, "Number of runs.")
 
 def examples(path: str) -> tuple[list[str], list[str]]:
     """Return the texts and labels of a CSV file."""
-    with open(path, encoding="utf-8", newline="") as file:
+    with open(path, encoding="utf-8-sig", newline="") as file:
         rows = [*csv.DictReader(file)]
     return [row["text"].strip() for row in rows], [row["label"] for row in rows]
 
@@ -66,9 +66,10 @@ def main(argv: list[str]) -> None:
         runs.append(accuracy_and_minutes(seed))
         print(f"seed {seed}: accuracy {runs[-1][0]:.2f} %, {runs[-1][1]:.1f} minutes", flush=True)
     accuracies, minutes = zip(*runs, strict=True)
+    spread = f" ± {statistics.stdev(accuracies):.2f}" if len(accuracies) > 1 else ""
     print(
-        f"{_TRAIN.value}: accuracy {statistics.mean(accuracies):.2f} "
-        f"± {statistics.pstdev(accuracies):.2f} %, {statistics.mean(minutes):.1f} minutes per run"
+        f"{_TRAIN.value}: accuracy {statistics.mean(accuracies):.2f}{spread} %, "
+        f"{statistics.mean(minutes):.1f} minutes per run"
     )
 
 

@@ -19,7 +19,7 @@ from absl import app, flags
 from scipy.stats import spearmanr
 
 from convert_tf import SentenceEncoder
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.training.teaching.teacher import Teacher
 
@@ -34,7 +34,7 @@ _EACH = flags.DEFINE_integer("each", 400, "Maximum pairs per 0.05 of cosine in t
 def main(argv: list[str]) -> None:
     del argv
     of_source: dict[str, list[str]] = defaultdict(list)
-    for row in read_utterances([_UTTERANCES.value]):
+    for row in UtteranceFiles([_UTTERANCES.value]):
         if 8 < len(row.text) < 200:
             of_source[row.source].append(row.text)
     draw = random.Random(3)

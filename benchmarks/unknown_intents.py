@@ -42,7 +42,7 @@ from sklearn.metrics import (
 )
 
 from convert_tf import IntentClassifier, SentenceEncoder, discover_intents
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.intents.cross_validation import calibration_error
 from convert_tf.intents.data import read_labelled
 from convert_tf.intents.decision import KINDS
@@ -75,7 +75,7 @@ def read_sets() -> dict[str, Texts]:
     for path in _DATA.value:
         found[path] = dict(zip(*read_labelled(path), strict=True))
     for path in _UTTERANCES.value:
-        for row in read_utterances([path]):
+        for row in UtteranceFiles([path]):
             if row.label and (not _SOURCES.value or row.source in _SOURCES.value):
                 found[row.source].setdefault(row.text, str(row.label))
     sets = {}

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 from sklearn.manifold import TSNE
 
-from convert_tf.intents.data import LabelledTexts, read_labelled
+from convert_tf.intents.data import LabelledTexts, distinct_examples, read_labelled
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.inspection import inspect_examples
 
@@ -51,7 +51,8 @@ for label in np.unique(labels):
     own = labels == label
     panel.scatter(x[own], y[own], s=10)
     panel.text(np.median(x[own]), np.median(y[own]), label, fontsize=7, ha="center")
-rings = [row["number"] for row in suspects]
+_, copy_of = distinct_examples(data.texts, data.labels)
+rings = np.isin(copy_of, copy_of[[row["number"] for row in suspects]])  # with all copies
 panel.scatter(x[rings], y[rings], s=50, facecolors="none", edgecolors="black")
 figure.savefig("map.png", dpi=200)
 print("wrote map.png")

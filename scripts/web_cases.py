@@ -72,7 +72,7 @@ def write_cases(module: Path, output: Path, *, number: int) -> None:
         backend = OnnxBackend(path)
         ids, splits = backend.token_ids([whole_characters(text).encode() for text in texts])
         own = [ids[start:end].tolist() for start, end in itertools.pairwise(splits)]
-        some = [text for text in texts[:: len(texts) // _VECTORS] if len(text) < 200]
+        some = [text for text in texts[:: max(1, len(texts) // _VECTORS)] if len(text) < 200]
         encoder = SentenceEncoder(backend)
         kinds = ["sentence", "context", "response"]
         if backend.facts["similarity_dim"]:

@@ -3,14 +3,18 @@
 import json
 import os
 import re
+import string
 import sys
 import types
 from pathlib import Path
 
 import pytest
+from support.intent_examples import WordEncoder, write_csv
 from support.script_calls import call_script, script_with_flags
-from support.tiny_checkpoint import write_checkpoint
+from support.tiny_checkpoint import write_checkpoint, write_records
 
+from convert_tf.data.token_writer import tokenize_records
+from convert_tf.text.vocabulary import write_vocabulary
 from scripts import try_release
 
 BENCHMARKS = Path(__file__).resolve().parents[1] / "benchmarks"
@@ -78,6 +82,41 @@ def test_data_sets_with_the_same_file_name_are_all_measured(monkeypatch, tmp_pat
     sets = script.read_sets()
     assert [*sets] == [str(path) for path in paths]
     assert all(len(texts) == 160 for texts in sets.values())
+
+
+def test_suggested_labels_are_compared_until_no_more_are_left(monkeypatch, tmp_path, capsys):
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "labels.py")
+    monkeypatch.setattr(script, "encodes", lambda encoder, kind: False)
+    monkeypatch.setattr(script, "IntentEncodings", lambda encoder, kind: WordEncoder())
+    path = write_csv(tmp_path / "train.csv")
+    arguments = ["labels.py", f"--train={path}", f"--test={path}", "--start=6", "--budget=4"]
+    script.main(values(arguments))
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:2] for line in lines] == [
+        [name, number] for name in ("chance", "suggest") for number in ("6", "10")
+    ]
+    script.main(values([*arguments, "--budget=6", "--rounds=1"]))  # all labels are used
+    assert capsys.readouterr().out.count(" 12 labels") == 2
+
+
+def test_ids_with_one_bucket_are_copied_from_the_given_folder(monkeypatch, tmp_path):
+    script, values = script_with_flags(monkeypatch, BENCHMARKS / "ablations.py")
+    records, folders, copies = write_records(tmp_path / "records", 3), [], []
+    letters = string.ascii_lowercase
+    write_vocabulary(tmp_path / "vocab.txt", [*(f"\ufe4f{one}" for one in letters), *letters])
+    for name in ("one", "two"):
+        folders.append(tmp_path / name)
+        tokenize_records(
+            str(records), str(folders[-1]), vocabulary=str(tmp_path / "vocab.txt"),
+            num_oov_buckets=7,
+        )  # fmt: skip
+    for folder in (*folders, folders[0]):
+        values(["ablations.py", f"--data={folder}", f"--output={tmp_path / 'runs'}"])
+        copies.append(script.data_of("D")["data"])
+        assert json.loads((copies[-1] / "arrays.json").read_text())["num_oov_buckets"] == 1
+    assert copies[0] == copies[2] != copies[1]
+    (folders[0] / "sha256.json").write_text("{}")  # as if other records had been tokenized
+    assert script.data_of("D")["data"] != copies[0]
 
 
 def test_exports_of_another_encoder_are_not_measured(monkeypatch, tmp_path):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.limits import lowered_max_tokens
 from convert_tf.config.base import check
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.storage.checksums import check_files
@@ -67,13 +68,22 @@ def module_form(path: str | os.PathLike) -> str:
     module that reads 512 tokens has the form `""`, because earlier versions stored no form for
     modules.
 
+    A Hugging Face folder has the form `"folder-60"` if sentence-transformers lowered its limit to
+    60 tokens. Otherwise the limit is in `config.json`, which is part of the checksum.
+
     Args:
-      path: any model. The result is `""` if it is not the module of an encoder.
+      path: any model. The result is `""` if it is neither the module of an encoder nor such a
+        folder.
 
     Raises:
-      ValueError: if the `training.json` of a module is damaged or missing.
+      ValueError: if the `training.json` of a module is damaged or missing, or a file with a limit
+        of a Hugging Face folder is damaged.
     """
-    if kind_of(path) is not Kind.ENCODER_MODULE:
+    kind = kind_of(path)
+    if kind is Kind.HUGGING_FACE_ENCODER:
+        lowered = lowered_max_tokens(Path(path))
+        return "" if lowered is None else f"folder-{lowered}"
+    if kind is not Kind.ENCODER_MODULE:
         return ""
     tokens = read_tokens(training_facts(path), None)
     return "" if tokens == MAX_TOKENS else f"module-{tokens}"

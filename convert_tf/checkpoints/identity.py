@@ -37,8 +37,9 @@ class EncoderIdentity(NamedTuple):
       checksum: SHA-256 of weights and vocabulary, in hexadecimal digits. An `.onnx` file has the
         checksum of the model it was exported from.
       form: `"onnx-8-512-3"` for an 8-bit `.onnx` file that reads 512 tokens and was written by
-        version 3 of the exporter; `"module-60"` for a module that reads 60 tokens; `""` for runs,
-        and for modules that read 512 tokens.
+        version 3 of the exporter; `"module-60"` for a module that reads 60 tokens; `"folder-60"`
+        for a Hugging Face folder whose limit was lowered to 60 tokens; `""` for runs, for modules
+        that read 512 tokens and for other folders.
     """
 
     checksum: str
@@ -80,11 +81,12 @@ class EncoderIdentity(NamedTuple):
 
 
 def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
-    """Return the identity of a module, a run or an `.onnx` file.
+    """Return the identity of a module, a run, a Hugging Face folder or an `.onnx` file.
 
     Raises:
       OSError: if a file cannot be read.
-      ValueError: if the `training.json` of a module is damaged or missing.
+      ValueError: if the `training.json` of a module is damaged or missing, or a file with a limit
+        of a Hugging Face folder is damaged.
     """
     path = os.fspath(path)
     if path.endswith(ONNX_SUFFIX) and (origin := _origin_of(path)):

@@ -16,6 +16,7 @@ GRAPH_FILE = "saved_model.pb"
 TOKENIZER_FILE = "tokenizer.json"
 SAFETENSORS_FILE = "model.safetensors"
 ONNX_FILES = ("onnx/model_quantized.onnx", "onnx/model.onnx")
+HUB_CARD_FILE = "README.md"  # the model card in Hugging Face folders
 _MODEL_TYPE = "convert_tf"
 STATIC_TYPE = "model2vec"
 # Backends that encode texts. With `auto`, the name of an encoder stands for its ONNX form.

@@ -23,6 +23,7 @@ from convert_tf import __version__
 from convert_tf.checkpoints.facts import module_form
 from convert_tf.checkpoints.kinds import (
     CONFIG_FILE,
+    HUB_CARD_FILE,
     ONNX_FILES,
     SAFETENSORS_FILE,
     TOKENIZER_FILE,
@@ -30,6 +31,7 @@ from convert_tf.checkpoints.kinds import (
     kind_of,
     model_checksum,
 )
+from convert_tf.checkpoints.limits import LIMIT_FILES
 from convert_tf.extras import needs, source_folder
 from convert_tf.storage.checksums import checksum
 from convert_tf.storage.downloads import (
@@ -315,9 +317,10 @@ def hub_folder(address: str) -> str:
         # All files come from the same revision, even if a new one is published meanwhile.
         for files in ((TOKENIZER_FILE,), (*ONNX_FILES, SAFETENSORS_FILE)):
             _downloaded(address, *files, revision=folder.name)
-        # This file is optional. The ONNX files contain its checksum.
-        with contextlib.suppress(FileNotFoundError):
-            _downloaded(address, SAFETENSORS_FILE, revision=folder.name)
+        # These files are optional. The ONNX files contain the checksum of the first.
+        for file in (SAFETENSORS_FILE, *LIMIT_FILES, HUB_CARD_FILE):
+            with contextlib.suppress(FileNotFoundError):
+                _downloaded(address, file, revision=folder.name)
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
         raise ModuleNameError(

@@ -290,7 +290,8 @@ def parse_submission(
     post = fields.get("selftext")
     uses_post = rules.more_pairs or rules.single_texts
     if uses_post and isinstance(post, str) and post.strip() and not is_removal_notice(post):
-        turns.append(title._replace(id=POST_ID, parent_id=TITLE_ID, body=post))
+        score = _score(fields.get("score"))
+        turns.append(title._replace(id=POST_ID, parent_id=TITLE_ID, body=post, score=score))
     return [clean_turn(turn, rules, changed) for turn in turns]
 
 
@@ -357,9 +358,12 @@ def _parent_id(fields: Mapping[str, Any], thread_id: str) -> str:
 
 
 def _score(value: Any) -> int | None:
-    """Return a score as an integer, or None if it is missing. Some exports store it as a string."""
+    """Return a score as an integer, or None if it is missing.
+
+    Some exports store it as a string, and pandas writes `1.0`.
+    """
     try:
-        return int(value)
+        return int(float(value))
     except (TypeError, ValueError, OverflowError):
         return None
 

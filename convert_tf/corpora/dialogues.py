@@ -83,7 +83,7 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
         `wrong_type_id`, `too_long_source`, `too_long_id` or `too_few_turns` (no turn is followed by
         another). Unusable pairs are counted as `lists_on_both_sides`, `empty_context` or
         `empty_response`, or as `missing_` or `wrong_type_` with the name of the column. Unusable
-        turns are counted as `wrong_type_turn` or `empty_turn`.
+        turns are counted as `wrong_type_turn` or `empty_turn`, in `history` always as `empty_turn`.
 
     Raises:
       ValueError: if the first object has an unknown shape.
@@ -145,7 +145,7 @@ def pairs_of(
     Raises:
       UnusableError: if the context or the response is missing, or has neither texts nor turns.
     """
-    for unstripped, first_answer in _pairs_in(fields, names):
+    for unstripped, first_answer in _pairs_in(fields, names, file):
         turns = tuple(turn._replace(text=turn.text.strip()) for turn in unstripped)
         if not turns[-2].text:
             file.skip("empty_context", is_bad=False)
@@ -186,15 +186,23 @@ def _dialogue(
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
     is_used = False
-    for has_text, run in groupby(turns, key=lambda turn: bool(turn and turn.text.strip())):
+    for has_text, run in groupby(turns, key=_has_text):
         if not has_text:
-            for turn in run:
-                file.skip("empty_turn" if turn else "wrong_type_turn", is_bad=turn is None)
+            _count_without_text(run, file)
         elif len(piece := tuple(turn for turn in run if turn)) > 1:
             is_used = True
             yield Conversation(dialogue_id, source, piece)
     if not is_used:
         raise UnusableError("too_few_turns", is_bad=False)
+
+
+def _count_without_text(turns: Iterable[Turn | None], file: CountedFile) -> None:
+    for turn in turns:
+        file.skip("empty_turn" if turn else "wrong_type_turn", is_bad=turn is None)
+
+
+def _has_text(turn: Turn | None) -> bool:
+    return turn is not None and bool(turn.text.strip())
 
 
 def _turns_name(fields: Mapping[str, Any]) -> str | None:
@@ -286,7 +294,7 @@ def _spoken(content: Any) -> str | None:
 
 
 def _pairs_in(
-    fields: Mapping[str, Any], names: tuple[str, str]
+    fields: Mapping[str, Any], names: tuple[str, str], file: CountedFile
 ) -> Iterator[tuple[list[Turn], int]]:
     """Yield the dialogues in an object with a context and a response, and their first answers.
 
@@ -300,6 +308,7 @@ def _pairs_in(
     Args:
       fields: the fields of the object, with keys in lower case.
       names: the names of the context and response fields, as returned by `names_of_pair`.
+      file: the file, which counts turns without text.
 
     Raises:
       UnusableError: if the context or the response is missing or has neither texts nor turns, or if
@@ -311,7 +320,7 @@ def _pairs_in(
     if len(contexts) > 1 and len(responses) > 1:
         raise UnusableError("lists_on_both_sides")
     further = fields.get(FURTHER_INPUT[name]) if name in FURTHER_INPUT else None
-    earlier, first_answer = _earlier(fields)
+    earlier, first_answer = _earlier(fields, file)
     for context in contexts:
         if isinstance(further, str) and further.strip() and (text := context[-1].text.strip()):
             context = [*context[:-1], Turn(f"{text}\n{further}")]
@@ -341,16 +350,26 @@ def _with_texts(turns: Sequence[Turn | None], name: str) -> list[Turn]:
     return texts
 
 
-def _earlier(fields: Mapping[str, Any]) -> tuple[list[Turn], int]:
+def _earlier(fields: Mapping[str, Any], file: CountedFile) -> tuple[list[Turn], int]:
     """Return the turns before the context, and the index of the first answer in the dialogue.
 
     The turns come from `history` or PolyAI's `context/0` and so on. If an item of `history` is a
     question with its answer, these answers count. Otherwise, no turn before the context does.
+
+    Only the turns after the last turn without text in `history` are used, because a turn does not
+    answer the turn before such a gap. The file counts the turns without text.
     """
     history = fields.get("history")
     if isinstance(history, list):
         rounds = [one if isinstance(one, list) else [one] for one in history]
-        turns = [turn for one in rounds for turn in _turns_in(one) if turn and turn.text]
+        turns: list[Turn] = []
+        for turn in (turn for one in rounds for turn in _turns_in(one)):
+            if turn is not None and _has_text(turn):
+                turns.append(turn)
+            else:
+                # A missing turn is no malformed line: chats often begin with [null, "Hi!"].
+                file.skip("empty_turn", is_bad=False)
+                turns = []
         has_answers = any(isinstance(one, list) or len(_turns_of(one)) > 1 for one in history)
         return turns, 1 if has_answers else len(turns) + 1
     numbered = (fields.get(f"context/{number}") for number in range(9, -1, -1))

@@ -90,6 +90,9 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str:
     """Return an optional short text, such as an author; `""` if the field is missing or empty.
 
+    For missing values, pandas writes NaN. In a column with missing values, it writes the integer 1
+    as `1.0`, which is read as 1.
+
     Args:
       fields: the fields of an object, by name.
       name: name of the field.
@@ -100,8 +103,10 @@ def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str
         field's name.
     """
     value = fields.get(name)
-    if not value:
+    if not value or value != value:
         return ""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, kinds):
         raise UnusableError(f"wrong_type_{name}")
     text = whole_characters(str(value))

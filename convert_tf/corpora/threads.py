@@ -185,8 +185,13 @@ def create_examples(
         if turn.id == TITLE_ID:
             counts.titles += 1
             if rules.more_pairs and post:
-                reason = _skip_reason(post, rules, "response")
-                if not (reason or _skip_reason(turn, rules, "context")):
+                # The author of a post answers no one else, so self-replies are allowed here.
+                reason = (
+                    _skip_reason(post, rules, "response")
+                    or _skip_reason(turn, rules, "context")
+                    or _repeat_reason(turn, post, rules)
+                )
+                if not reason:
                     context = _fitting(turn, "context", rules, counts)
                     yield _example([post, turn], rules, counts, source, context)
         elif turn.id not in reachable:
@@ -390,6 +395,10 @@ def _pair_skip_reason(context: Comment, response: Comment, rules: Rules) -> str:
     author = response.author
     if rules.drop_self_replies and author and author == context.author and author not in _DELETED:
         return "self_reply"
+    return _repeat_reason(context, response, rules)
+
+
+def _repeat_reason(context: Comment, response: Comment, rules: Rules) -> str:
     if rules.drop_repeats and _letters(context.body) == _letters(response.body):
         return "response_repeats_context"
     return ""

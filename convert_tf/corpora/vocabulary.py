@@ -20,6 +20,7 @@ from convert_tf.readers.files import decoded, read_lines
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.files import write_file
+from convert_tf.storage.lines import InputFile, file_state
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
@@ -48,6 +49,14 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
             continue
         for file in dumps.find_files([path]):
             yield from _read_lines(file)
+
+
+def _files_in(paths: Sequence[str]) -> list[str]:
+    """Return the files that `read_sentences` reads."""
+    files: list[str] = []
+    for path in paths:
+        files += list_shards(path, "train") if os.path.isdir(path) else dumps.find_files([path])
+    return files
 
 
 def _read_lines(path: str) -> Iterator[bytes]:
@@ -188,6 +197,7 @@ def learn(
 
     Raises:
       ValueError: if there is no text.
+      FileChangedError: if a file changed after the texts were counted.
     """
     os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
     with Progress("sentences") as progress:
@@ -216,17 +226,23 @@ def sample_sentences(paths: Sequence[str], number: int) -> Iterator[bytes]:
 
     Raises:
       ValueError: if there is no text.
+      FileChangedError: if a file changed after the texts were counted.
 
     Reference: arXiv 1911.03688 §2.1; Knuth, The Art of Computer Programming, 3.4.2, algorithm S.
     """
+    files = [InputFile(path, state=file_state(path)) for path in _files_in(paths)]
     with contextlib.redirect_stderr(io.StringIO()):  # warnings are shown in the second pass
         total = remaining = sum(1 for _ in read_sentences(paths))
+    for file in files:
+        file.check_unchanged()
     draw = random.Random(0).random
     for sentence in read_sentences(paths):
-        if draw() * remaining < number:
+        if number > 0 and draw() * remaining < number:
             number -= 1
             yield sentence
         remaining -= 1
+    for file in files:
+        file.check_unchanged()
     if not total:
         raise ValueError(
             f"There is no text in {', '.join(paths)}. Pass a data folder, or files with one "

@@ -22,7 +22,7 @@ from convert_tf.data.schema import PAIR_AND_EXTRA_CONTEXT, SPLITS
 from convert_tf.data.shards import RecordIndex, list_shards, record_files
 from convert_tf.data.triplets import read_triplets
 from convert_tf.data.unknown_tokens import warn_of_unknown
-from convert_tf.data.utterances import TEXT, Utterance, is_held_out, read_utterances
+from convert_tf.data.utterances import TEXT, UtteranceFiles, is_held_out
 from convert_tf.storage.arrays import GrowingArray
 from convert_tf.storage.checksums import file_checksum, record_checksums
 from convert_tf.storage.files import write_file
@@ -213,7 +213,9 @@ def tokenize_utterances(
 ) -> dict[str, Any]:
     """Write the token ids of the single texts in files. Repeated texts are written once.
 
-    The files are read once for each split. The folder gets its final name when it is complete.
+    If a text occurs with and without a label, the copy with the label is written. The files are
+    read once to find such texts, and once for each split. The folder gets its final name when it is
+    complete.
 
     Args:
       patterns: file names or patterns.
@@ -229,22 +231,27 @@ def tokenize_utterances(
 
     Raises:
       ValueError: if there is no file or no text, a row has no text, `dev_fraction` is out of range,
-        the vocabulary cannot be read, or `output` is not empty.
+        a file is a pipe and `dev_fraction` is not 0, no text has one of the sources in
+        `ignored_labels`, the vocabulary cannot be read, or `output` is not empty.
+      FileChangedError: if a file changed after the start.
       OSError: if a file cannot be read or written.
     """
     if not 0 <= dev_fraction < 1:
         raise ValueError(f"dev_fraction must be from 0 to below 1. Received: {dev_fraction}.")
+    files = UtteranceFiles(patterns, ignored_labels=ignored_labels)
+    if dev_fraction and files.pipes:
+        raise ValueError(
+            f"{files.pipes[0]} is a pipe, which can be read only once. To split the texts by "
+            "dev_fraction, the input is read several times. Write the texts to a file first."
+        )
     place = token_arrays.FORMAT.output(output, overwrite=overwrite)
     started = time.monotonic()
     tokenizer = load_tokenizer(vocabulary, num_oov_buckets=num_oov_buckets)
 
-    def without_ignored_label(utterance: Utterance) -> Utterance:
-        return utterance._replace(label="") if utterance.source in ignored_labels else utterance
-
     def batches_of(split: str) -> Iterator[TextsAndColumns]:
         utterances = (
             utterance
-            for utterance in map(without_ignored_label, read_utterances(patterns))
+            for utterance in files
             if is_held_out(utterance, dev_fraction) == (split == "dev")
         )
         while batch := list(islice(utterances, BATCH_SIZE)):

@@ -23,7 +23,8 @@ import dataclasses
 import functools
 import glob
 import os
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,7 +37,7 @@ from convert_tf.readers import columns
 from convert_tf.readers.files import TableFile
 from convert_tf.readers.tables import read_rows
 from convert_tf.storage.checksums import short_digest
-from convert_tf.storage.lines import distinct_files
+from convert_tf.storage.lines import distinct_files, file_state
 from convert_tf.storage.messages import shortened
 
 TEXT = ("text",)
@@ -80,27 +81,87 @@ def matching_files(patterns: Sequence[str]) -> list[str]:
     return distinct_files(paths)
 
 
-def read_utterances(patterns: Sequence[str]) -> Iterator[Utterance]:
-    """Yield each text in files once, ordered by pattern and then by file name.
+class UtteranceFiles:
+    """The single texts in files. Each text is yielded once, ordered by pattern and file name.
 
-    White space around texts is removed. Finding repeated texts takes about 100 bytes of memory per
-    text.
+    White space around texts, sources and labels is removed. If a text occurs with and without a
+    label, its first copy with a label is used. To find these texts, the files are read once more
+    before the first iteration. If one of the files is a pipe, which can be read only once, the
+    first copy of each text is used, and a warning gives the number of texts whose label was lost.
+
+    Finding repeated texts takes about 100 bytes of memory per text.
 
     Args:
       patterns: file names or patterns; see `matching_files`.
+      ignored_labels: names of sources whose labels are not intents. Their texts have no label.
+
+    Attributes:
+      pipes: the paths that are not regular files, so that they can be read only once.
 
     Raises:
-      ValueError: if there is no file, or a row has no text.
+      ValueError: if there is no file; while reading, if a row has no text, or no row has one of the
+        sources in `ignored_labels`.
+      FileChangedError: while reading, if a file changed after this object was created.
     """
-    seen: set[bytes] = set()
-    for path in matching_files(patterns):
-        file = TableFile(path)
-        for row in read_rows(file, _COLUMNS):
-            utterance = _utterance(row, file)
-            digest = short_digest(utterance.text.encode())
-            if utterance.text and digest not in seen:
+
+    def __init__(self, patterns: Sequence[str], *, ignored_labels: Collection[str] = ()) -> None:
+        self._paths = matching_files(patterns)
+        self.pipes = [path for path in self._paths if not os.path.isfile(path)]
+        self._states = {path: file_state(path) for path in self._paths if path not in self.pipes}
+        self._ignored_labels = frozenset(ignored_labels)
+
+    def __iter__(self) -> Iterator[Utterance]:
+        seen: set[bytes] = set()
+        unlabelled: set[bytes] = set()  # remains empty if no label can be lost
+        num_lost = 0
+        labelled_later = frozenset() if self.pipes else self._labelled_later
+        for utterance, digest in self._rows():
+            if digest in seen:
+                if utterance.label and digest in unlabelled:
+                    unlabelled.discard(digest)
+                    num_lost += 1
+            elif utterance.label or digest not in labelled_later:
                 seen.add(digest)
+                if self.pipes and not utterance.label:
+                    unlabelled.add(digest)
                 yield utterance
+        if num_lost:
+            print(
+                f"warning: texts whose label was lost: {num_lost:,}. For each of them, a copy "
+                "without a label comes first. Write the texts to a file instead of a pipe.",
+                file=sys.stderr,
+            )
+
+    @functools.cached_property
+    def _labelled_later(self) -> frozenset[bytes]:
+        """Digests of the texts with a label that have an earlier copy without a label."""
+        unlabelled, labelled_later = set(), set()
+        for utterance, digest in self._rows():
+            if not utterance.label:
+                unlabelled.add(digest)
+            elif digest in unlabelled:
+                labelled_later.add(digest)
+        return frozenset(labelled_later)
+
+    def _rows(self) -> Iterator[tuple[Utterance, bytes]]:
+        """Yield all non-empty texts, including repeated ones, each with a digest of the text."""
+        unknown = {*self._ignored_labels}
+        for path in self._paths:
+            file = TableFile(path, state=self._states.get(path))
+            file.check_unchanged()
+            for row in read_rows(file, _COLUMNS):
+                utterance = _utterance(row, file)
+                if utterance.source in self._ignored_labels:
+                    unknown.discard(utterance.source)
+                    utterance = utterance._replace(label="")
+                if utterance.text:
+                    yield utterance, short_digest(utterance.text.encode())
+            file.check_unchanged()
+        if unknown:
+            raise ValueError(
+                f"ignored_labels names sources that no text has: "
+                f"{', '.join(map(repr, sorted(unknown)))}. Correct their names."
+            )
 
 
 def _utterance(row: Any, file: TableFile) -> Utterance:
@@ -117,7 +178,7 @@ def _utterance(row: Any, file: TableFile) -> Utterance:
             "a 'text' and may have a 'source' and a 'label', which must be strings. Repair or "
             "remove it."
         )
-    return Utterance(texts[0].strip(), *texts[1:])
+    return Utterance(*map(str.strip, texts))
 
 
 def is_held_out(utterance: Utterance, dev_fraction: float) -> bool:

@@ -11,16 +11,18 @@ import json
 import os
 import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from convert_tf import metrics
 from convert_tf.corpora import pairs
+from convert_tf.corpora.comments import is_removal_notice
 from convert_tf.corpora.dumps import CountedFile
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.schema import CandidateExample, TurnExample
+from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.ranking.baselines import visible_turns
 from convert_tf.ranking.protocol import TextRanker, runs_of_lists
 from convert_tf.ranking.ranker import open_ranker
@@ -292,7 +294,8 @@ def make_task(
 
     Args:
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
-      candidates: file of candidates, instead of `data`.
+      candidates: file of candidates, instead of `data`. Examples without wrong candidates are left
+        out, and their number is printed.
       split: split of the records to use. Files are read as a whole.
       ks: values of k for R_N@k. The defaults for `data` are 1, 3 and 10. The defaults for
         `candidates` are those of 1, 2, 5 and 10 that are less than the largest number of
@@ -305,7 +308,8 @@ def make_task(
 
     Raises:
       ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
-        number of candidates, or a line is not an example. If the split does not exist, the error is
+        number of candidates, no example in `candidates` has a wrong candidate, or a line is not an
+        example. If the split does not exist, the error is
         raised only when the examples are read.
     """
     if (data is None) == (candidates is None):
@@ -315,13 +319,19 @@ def make_task(
         )
     facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
     if candidates is not None:
-        given = list(itertools.islice(read_candidates(candidates), max_examples))
-        number = max(len(example.candidates) for example in given)
-        if number == 1:
+        examples_read = list(itertools.islice(read_candidates(candidates), max_examples))
+        given = [example for example in examples_read if _has_wrong_candidate(example)]
+        if not given:
             raise ValueError(
                 f"{candidates} contains no wrong candidates. Pass the file as --data, so that the "
                 "responses of other examples become the wrong candidates."
             )
+        if left_out := len(examples_read) - len(given):
+            print(
+                f"{left_out:,} of {len(examples_read):,} examples are left out: they have no wrong "
+                "candidates"
+            )
+        number = max(len(example.candidates) for example in given)
         default = [k for k in (1, 2, 5, 10) if k < number] or [1]
         examples = given_examples(given, by_history=by_history)
         facts = {"candidates": candidates, **facts}
@@ -344,6 +354,11 @@ def make_task(
     return RankingTask(_with_history(examples, history), chosen, facts)
 
 
+def _has_wrong_candidate(example: CandidateExample) -> bool:
+    right = {example.candidates[i] for i in example.labels}
+    return not right.issuperset(example.candidates)
+
+
 def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnExample]:
     if not os.path.isfile(data):
         from convert_tf.data.records import read_turns
@@ -358,16 +373,36 @@ def _turns_of(data: str, split: str, max_examples: int | None) -> Iterator[TurnE
 
 def _turns_of_file(path: str) -> Iterator[TurnExample]:
     file = CountedFile(path)
+    # As in `prepare`, the published files of the tasks keep their repeated examples.
+    task = task_format_of(head_of(path))
+    keeps_all = task is not None and task.is_distinct
+    seen: set[tuple[str, ...]] = set()
     num_examples = 0
     for conversation in pairs.read(file):
         texts = tuple(turn.text for turn in conversation.turns)
         for place in range(conversation.first_answer, len(texts)):
             num_examples += 1
+            pair = texts[place - 1 : place + 1]
+            if reason := "" if keeps_all else _skip_reason(pair, seen):
+                file.skip(reason, is_bad=False)
+                continue
+            seen.add(pair)
             yield TurnExample(texts[:place], texts[place], conversation.source)
     file.check_readable(num_examples)
     if file.skipped:
         reasons = ", ".join(f"{n:,} {reason}" for reason, n in file.skipped.most_common())
         print(f"{path}: not used: {reasons}")
+
+
+def _skip_reason(pair: tuple[str, ...], seen: Container[tuple[str, ...]]) -> str:
+    """Return why a pair of context and response is not used; `""` if it is used.
+
+    As in `prepare --pairs`, removal notices and repeated pairs are not used.
+    """
+    for role, text in zip(("response", "context"), reversed(pair), strict=True):
+        if is_removal_notice(text, is_reddit=False):
+            return f"{role}_deleted"
+    return "duplicate_pair" if pair in seen else ""
 
 
 def _with_history(examples: Iterable[GroupedExample], history: str) -> Iterator[GroupedExample]:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any
 
 from convert_tf.checkpoints.facts import data_facts, shown_name
-from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.checkpoints.kinds import HUB_CARD_FILE, CheckpointError, Kind, kind_of
 from convert_tf.config.ranker import RankerConfig
 from convert_tf.encoding.signatures import SHORTER_DIMS, SIGNATURES
 from convert_tf.export.source import EncoderSource
@@ -96,19 +96,30 @@ def encoder_card(
     )
 
 
-def notes_of(folder: str | os.PathLike) -> str:
-    """Return the author's notes from a module's card; `""` if the card has none.
-
-    These include what someone has added to the card between the notes and the section on limits.
+def read_card(folder: str | os.PathLike) -> str:
+    """Return the card of a module or a Hugging Face folder; `""` if there is none.
 
     Raises:
       CheckpointError: if the card is not UTF-8.
     """
-    path = Path(folder) / CARD_FILE
+    is_hub_folder = kind_of(folder) is Kind.HUGGING_FACE_ENCODER
+    path = Path(folder) / (HUB_CARD_FILE if is_hub_folder else CARD_FILE)
     try:
-        card = path.read_text(encoding="utf-8") if path.is_file() else ""
+        return path.read_text(encoding="utf-8") if path.is_file() else ""
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{str(path)!r} is not UTF-8 ({error}). Save it as UTF-8.") from error
+
+
+def notes_of(folder: str | os.PathLike) -> str:
+    """Return the author's notes from the card of a module or a Hugging Face folder.
+
+    These include what someone has added to the card between the notes and the section on limits.
+    The result is `""` if the card has no notes.
+
+    Raises:
+      CheckpointError: if the card is not UTF-8.
+    """
+    card = read_card(folder)
     if _START in card:
         marked = card.split(_START, 1)[1]
         end = marked.rfind(_END)  # −1 if someone has removed this comment

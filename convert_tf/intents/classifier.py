@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import product
+from itertools import compress, product
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,7 @@ from convert_tf.intents.cross_validation import (
     scope_scores_of,
     train_parts,
 )
-from convert_tf.intents.data import LabelledTexts, held_out
+from convert_tf.intents.data import LabelledTexts, distinct_examples, held_out
 from convert_tf.intents.decision import KINDS, Decision, decision_of
 from convert_tf.intents.encodings import ANY_KIND, IntentEncodings, different_kinds
 from convert_tf.intents.examples import (
@@ -294,8 +294,8 @@ class IntentClassifier(IntentOptions, TextClassifier):
         thresholds.
       best_params_: the values chosen from `grid`; empty without a grid.
       kind_: the kind of encodings in use.
-      examples_: the texts and labels passed to `fit`; None if the classifier's folder does not
-        contain them.
+      examples_: the texts and labels passed to `fit`, without examples of weight 0; None if the
+        classifier's folder does not contain them.
       names_: whether intent names are used as examples.
 
     Example:
@@ -349,10 +349,13 @@ class IntentClassifier(IntentOptions, TextClassifier):
         if folds is not None and validation is None:
             check_unvalidated(self)
         with self._unchanged_on_errors():
-            self.examples_ = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
+            data = LabelledTexts(checked_texts(texts), checked_labels(labels).tolist())
+            check_equally_many(*data)
+            weights = checked_weights(sample_weight, len(data.texts))
+            self.examples_ = LabelledTexts(*([*compress(part, weights > 0)] for part in data))
             self._example_vectors = None
             encode = self._encodings(kinds[0])
-            examples, checked = self.prepared(self.examples_, sample_weight, validation, encode)
+            examples, checked = self.prepared(data, weights, validation, encode)
             num_outside = int((~examples.is_inside).sum())
             if num_outside and self.threshold is not None:
                 warnings.warn(
@@ -475,15 +478,18 @@ class IntentClassifier(IntentOptions, TextClassifier):
             # Sort by text, so that the order of the examples does not matter.
             places = sorted(np.flatnonzero(~rest.is_name), key=rest.texts.__getitem__)
             is_held = np.zeros(len(rest.texts), bool)
-            is_held[places] = held_out(
-                rest.labels[places].tolist(), _VALIDATED_SHARE, seed=self.random_state
+            labels = rest.labels[places]
+            first, copy_of = distinct_examples(
+                [rest.texts[place] for place in places], labels.tolist()
             )
+            chosen = held_out(labels[first].tolist(), _VALIDATED_SHARE, seed=self.random_state)
+            is_held[places] = chosen[copy_of]
             rest, checked = rest.rows(~is_held), rest.rows(is_held)
         checked = checked.rows(checked.is_inside)
         if not checked.texts:
             raise ValueError(
                 "grid and patience need validation examples, but each intent has only one "
-                "example. Add examples, or pass validation=(texts, labels)."
+                "distinct example. Add examples, or pass validation=(texts, labels)."
             )
         return rest, checked
 
@@ -574,7 +580,7 @@ class IntentClassifier(IntentOptions, TextClassifier):
             if outputs is None:
                 raise ValueError(
                     "There are no in-scope held-out examples to fit the threshold on. Pass "
-                    "validation examples, or at least two examples of an intent."
+                    "validation examples, or at least two distinct examples of an intent."
                 )
             if self.out_of_scope == "both":
                 answers = [outputs]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from convert_tf.intents.data import fold_numbers
+from convert_tf.intents.data import distinct_examples, fold_numbers
 from convert_tf.intents.decision import COSINE_WEIGHT, Decision, SeveralIntents, SingleIntent
 from convert_tf.intents.examples import OUTSIDE, IntentExamples
 from convert_tf.intents.head import Head, Options, softmax, train_head
@@ -197,12 +197,12 @@ def frozen_folds(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> 
 def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> list[np.ndarray]:
     """Return masks of the examples to hold out in turn, each bool `[n]`.
 
-    The examples of an intent are spread evenly over the parts. The parts do not depend on the order
-    of the examples.
+    The distinct examples of an intent are spread evenly over the parts, and all copies of an
+    example are in the same part. The parts do not depend on the order of the examples.
 
     Args:
       examples: the examples. Names are never held out, and neither is the only example of an
-        intent. Out-of-scope examples are in no part.
+        intent, nor its copies. Out-of-scope examples are in no part.
       seed: seed for the division into parts.
       folds: number of parts. With more than 3,000 examples, only the first part is returned.
     """
@@ -212,7 +212,9 @@ def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> li
         sorted(inside, key=lambda place: (examples.texts[place], examples.labels[place])), int
     )
     numbers = np.full(len(examples.texts), -1)
-    numbers[places] = fold_numbers(examples.labels[places].tolist(), folds, seed=seed)
+    labels = examples.labels[places]
+    first, copy_of = distinct_examples([examples.texts[place] for place in places], labels.tolist())
+    numbers[places] = fold_numbers(labels[first].tolist(), folds, seed=seed)[copy_of]
     parts = [numbers == number for number in range(1 if len(places) > _MANY else folds)]
     return [part for part in parts if part.any()]
 

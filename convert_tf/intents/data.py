@@ -1,10 +1,11 @@
 """Read labelled texts from tables and Rasa's YAML, draw few-shot samples and make folds."""
 
 import csv
+import functools
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,12 +27,48 @@ from convert_tf.storage.lines import open_decompressed
 from convert_tf.storage.messages import listed
 from convert_tf.text.characters import fold
 
+_BYTE_ORDER_MARK = "\ufeff"  # the first character of UTF-8 files for Excel
+
 _YAML = (".yml", ".yaml")
 
 _FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 
 # The place in the file, the text and the label. The text and the label may be empty.
 _Row = tuple[str, str, str]
+
+_NUMBER = re.compile(r"-?\d+(\.0*)?")  # pandas writes whole numbers as 1.0 if a number is missing
+
+
+class _Fields(NamedTuple):
+    """The fields of a table row that may contain its text or its label.
+
+    Attributes:
+      place: the row's line or entry, for messages.
+      names: the names of the columns in order of preference. Rows with the same keys share them.
+      values: the value in each of these columns; None if it is missing or empty.
+    """
+
+    place: str
+    names: columns.Names
+    values: tuple[Any, ...]
+
+    def value(self, name: str) -> Any:
+        """Return the value in a column; None if it is missing or empty."""
+        return self.values[self.names.index(name)] if name in self.names else None
+
+
+class _Choice(NamedTuple):
+    """The columns that rows with the same keys are read from; empty if there is no such column.
+
+    Attributes:
+      text: the column with texts.
+      label: the column with labels.
+      names: the column that names the labels if the labels are numbers.
+    """
+
+    text: str
+    label: str
+    names: str
 
 
 class LabelledTexts(NamedTuple):
@@ -48,7 +85,9 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
       path: a file, or a folder with `nlu*.yml` files. A file must be a table
         (`convert_tf.readers.tables`) with the columns `text` and `label`, or Rasa training data
         (`nlu.yml`). Rasa's entity annotations are replaced by the text that they mark. In a table
-        without a header, the column with repeated values is read as the labels.
+        without a header, the column with repeated values is read as the labels. If a column
+        numbers the labels and another one names them (`label` and `label_text`), the names are
+        read. Columns that are empty in all rows are ignored.
       needs_labels: whether a row without a label raises an error.
 
     Returns:
@@ -95,7 +134,8 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
     """Return a CSV with texts and labels.
 
     Cells that a spreadsheet would read as formulas get a leading space, which `read_labelled`
-    drops.
+    drops. If the CSV is not ASCII, it starts with a byte order mark. Without it, Excel would take
+    the UTF-8 for the system's encoding.
     """
     file = io.StringIO()
     cells = ([f" {cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
@@ -106,7 +146,8 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
     for row in [("text", "label"), *cells]:
         # Python before 3.13 does not quote a carriage return, which readers take for a line end.
         (quoting if any("\r" in cell for cell in row) else plain).writerow(row)
-    return file.getvalue()
+    text = file.getvalue()
+    return text if text.isascii() else f"{_BYTE_ORDER_MARK}{text}"
 
 
 def is_labelled_csv(path: str) -> bool:
@@ -119,14 +160,15 @@ def _rows(path: str) -> list[_Row]:
     """Return the rows of a file, whose format is recognised from its content."""
     file = TableFile(path)
     if is_parquet_file(file):
-        return [_row(row, file) for row in read_rows(file, _COLUMNS)]
+        return _labelled([_fields(row, file) for row in read_rows(file, _COLUMNS)], path)
     with open_decompressed(file) as stream:
         formats = (JSON, RASA_MARKDOWN, RASA_YAML)
         kind = check_format(path, stream.peek()[:HEAD_BYTES], read=formats)
         if kind == RASA_MARKDOWN:
             raise _of_rasa(path, kind, " of Rasa 2")
         if suffix(path) not in _YAML and kind != RASA_YAML:
-            return [_row(row, file) for row in rows_in(stream, file, _COLUMNS, kind == JSON)]
+            rows = rows_in(stream, file, _COLUMNS, kind == JSON)
+            return _labelled([_fields(row, file) for row in rows], path)
         from convert_tf.intents.rasa import read_nlu
 
         text = "\n".join(decoded_lines(stream, file))
@@ -160,8 +202,8 @@ def _is_labelled(value: Any) -> bool:
     return columns.first_of(columns.TEXT, columns.column_names([*value])) is not None
 
 
-def _row(value: Any, file: TableFile) -> _Row:
-    """Return the place, the text and the label of a table row."""
+def _fields(value: Any, file: TableFile) -> _Fields:
+    """Return the fields of a table row that may contain its text or its label."""
     if isinstance(value, dict) and "rasa_nlu_data" in value:
         raise _of_rasa(file.name, "Rasa's JSON")
     place = f"{file.unit} {file.lines:,}"
@@ -173,16 +215,91 @@ def _row(value: Any, file: TableFile) -> _Row:
             f"{file.name} has {shown} in {place}. Labelled texts are objects with the keys 'text' "
             "and 'label'."
         )
-    filled = columns.filled(value)
-    text, label = (
-        filled[name] if (name := columns.first_of(names, filled)) else ""
-        for names in (columns.TEXT, columns.LABEL)
-    )
-    if isinstance(label, int) or (isinstance(label, str) and label.strip().isdecimal()):
-        names = (filled[key] for key in columns.LABEL_NAMES if isinstance(filled.get(key), str))
-        label = next(names, label)
-    if not isinstance(text, str):
-        raise ValueError(f"{file.place} has {shown_value(text)} as its text. Repair it.")
+    names, filled = _names_among(tuple(value)), columns.filled(value)
+    return _Fields(place, names, tuple([_stripped(filled.get(name)) for name in names]))
+
+
+@functools.lru_cache(2**10)  # the rows of a file usually have the same keys
+def _names_among(keys: columns.Names) -> columns.Names:
+    """Return the keys that may name texts or labels, in order of preference."""
+    return tuple(name for name in (*columns.TEXT, *columns.LABEL) if name in keys)
+
+
+def _stripped(value: Any) -> Any:
+    return value.strip() or None if isinstance(value, str) else value
+
+
+def _labelled(rows: Sequence[_Fields], path: str) -> list[_Row]:
+    """Choose the columns with the texts and labels of a table, and return its rows."""
+    choices = _choices(rows)
+    numbered = _numbered(rows, choices)
+    labelled = []
+    for row in rows:
+        choice = choices[row.names]
+        # A row without a text has no other text: its column `query` may mean something else.
+        text, label = row.value(choice.text), row.value(choice.label)
+        if choice.label in numbered and choice.names and (label is None or _is_number(label)):
+            label = row.value(choice.names)
+        if not isinstance(text, str | None):
+            shown = shown_value(text)
+            raise ValueError(f"{path}, {row.place}, has {shown} as its text. Repair it.")
+        labelled.append((row.place, text or "", _label(label, path, row.place)))
+    return labelled
+
+
+def _choices(rows: Sequence[_Fields]) -> dict[columns.Names, _Choice]:
+    """Return the columns to read, by the names of the columns in a row.
+
+    Objects in JSON lines may have different keys, so there may be several columns with labels.
+    """
+    used: set[str] = set()
+    in_words: set[str] = set()
+    for row in rows:
+        for name, value in zip(row.names, row.values, strict=True):
+            if value is not None:
+                used.add(name)
+            if isinstance(value, str):
+                in_words.add(name)
+    return {
+        names: _Choice(
+            columns.first_of(columns.TEXT, used.intersection(names)) or "",
+            columns.first_of(columns.LABEL, used.intersection(names)) or "",
+            columns.first_of(columns.LABEL_NAMES, in_words.intersection(names)) or "",
+        )
+        for names in {row.names for row in rows}
+    }
+
+
+def _numbered(rows: Iterable[_Fields], choices: Mapping[columns.Names, _Choice]) -> set[str]:
+    """Return the columns whose numbers stand for names.
+
+    If a label in words differs from its name in the other column, the numbers are labels too, such
+    as 404 in a column that also contains `not_found`.
+    """
+    numbered: set[str] = set()
+    worded: set[str] = set()
+    for row in rows:
+        choice = choices[row.names]
+        if not choice.names or (label := row.value(choice.label)) is None:
+            continue
+        if _is_number(label):
+            numbered.add(choice.label)
+        elif row.value(choice.names) not in (None, label):
+            worded.add(choice.label)
+    return numbered - worded
+
+
+def _is_number(label: Any) -> bool:
+    """Return whether a label is a whole number, which may stand for a name."""
+    if isinstance(label, int):  # including False and True
+        return True
+    return isinstance(label, float | str) and _NUMBER.fullmatch(str(label).strip()) is not None
+
+
+def _label(label: Any, path: str, place: str) -> str:
+    """Return a label as text; empty if it is missing."""
+    if label is None:
+        return ""
     if isinstance(label, bool) or not isinstance(label, str | int | float):
         remedy = "Write the label as a string."
         if isinstance(label, list):
@@ -191,9 +308,10 @@ def _row(value: Any, file: TableFile) -> _Row:
                 "(--label_separator of intent train)."
             )
         raise ValueError(
-            f"{file.place} has {shown_value(label)} as its label, which is not a string. {remedy}"
+            f"{path}, {place}, has {shown_value(label)} as its label, which is not a string. "
+            f"{remedy}"
         )
-    return place, text.strip(), str(label).strip()
+    return str(label)
 
 
 def _without_header(
@@ -249,6 +367,25 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
             )
         chosen += rng.choice(places, shots, replace=False).tolist()
     return LabelledTexts([data.texts[i] for i in chosen], [data.labels[i] for i in chosen])
+
+
+def distinct_examples(texts: Iterable[str], labels: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
+    """Find copies. If copies were in different folds, held-out texts would also be trained on.
+
+    Args:
+      texts: the texts. Texts that differ only in case, white space or invisible characters are
+        equal.
+      labels: the intent of each text, or its intents as a tuple. A text with two different labels
+        is two distinct examples.
+
+    Returns:
+      A tuple of the position of the first copy of each distinct example, in increasing order, int
+      `[distinct]`, and the index of each example in this array, int `[texts]`.
+    """
+    numbers: dict[Any, int] = {}
+    keys = zip((fold(text).casefold() for text in texts), labels, strict=True)
+    copy_of = np.array([numbers.setdefault(key, len(numbers)) for key in keys], int)
+    return np.unique(copy_of, return_index=True)[1], copy_of
 
 
 def fold_numbers(labels: Sequence[Any], folds: int, *, seed: int) -> np.ndarray:

@@ -37,7 +37,8 @@ class SingleIntent:
         smaller lead are rejected.
       upper_levels: whether to answer a text that is rejected because of its probabilities with the
         upper level of a label, such as `"faq"` in `"faq/opening_hours"`, if this level is certain
-        enough. Texts that the score of `"distance"` or `"both"` rejects stay out of scope.
+        enough. A level may also be an intent itself. Texts that the score of `"distance"` or
+        `"both"` rejects stay out of scope.
       out_of_scope_label: the answer to rejected texts.
       cosine_weight: the weight of the cosine in the score `"both"`.
     """
@@ -137,7 +138,7 @@ class SingleIntent:
         sums = probabilities @ np.eye(len(names), dtype=probabilities.dtype)[numbers]
         lead = self.leads(sums) if len(names) > 1 else np.ones(len(sums))
         # A label without levels is an intent, and this intent has already been rejected.
-        has_levels = ~np.isin(names, self.classes.astype(str))
+        has_levels = np.isin(names, [*self._levels()])
         # Only with "confidence" is the threshold a probability.
         least = self.threshold or 0.0 if self.out_of_scope == "confidence" else 0.0
         is_sure = (sums.max(axis=1) >= least) & (lead >= self.min_margin)
@@ -148,6 +149,10 @@ class SingleIntent:
         with_levels[is_sure] = names[sums[is_sure].argmax(axis=1)]
         return with_levels.astype(str) if answers.dtype.kind == "U" else with_levels
 
+    def _levels(self) -> set[str]:
+        """Return the upper levels of the intents. Such a level may be an intent itself."""
+        return {upper_level(label) for label in self.classes if LEVELS in str(label)}
+
     @staticmethod
     def as_text(intent: Any) -> str:
         """Return an answer as text."""
@@ -156,20 +161,33 @@ class SingleIntent:
     def confidence(self, probabilities: np.ndarray, intent: Any) -> float:
         """Return the confidence of an answer.
 
-        The confidence is the probability of the intent, or the total probability of the intents in
-        an upper level. For a rejected text, it is 1 minus the highest probability.
+        The confidence is the probability of the intent. For a text that was answered with an upper
+        level instead of being rejected, it is the total probability of the intents in this level.
+        For a rejected text, it is 1 minus the highest probability.
 
         Args:
           probabilities: float `[intents]`, the probabilities of the intents for the text.
           intent: the answer: an intent, an upper level or `out_of_scope_label`.
         """
         best = probabilities.argmax()
-        if self.classes[best] == intent:
+        if self.classes[best] == intent and not self._is_level(probabilities, intent):
             return float(probabilities[best])
         if intent == self.out_of_scope_label:
             return float(1 - probabilities[best])
         is_below = [upper_level(label) == intent for label in self.classes]
         return float(probabilities[is_below].sum())
+
+    def _is_level(self, probabilities: np.ndarray, intent: Any) -> bool:
+        """Return whether the most probable intent was rejected and then answered as a level."""
+        if not self.upper_levels or intent == self.out_of_scope_label:
+            return False
+        if str(intent) not in self._levels():
+            return False
+        is_close = bool(self.leads(probabilities[None])[0] < self.min_margin)
+        if self.out_of_scope != "confidence":
+            return is_close
+        best = probabilities.argmax()
+        return is_close or bool(probabilities[best] < self.limits()[best])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from convert_tf.intents.data import distinct_examples
 from convert_tf.storage.messages import listed, shortened
 from convert_tf.text.characters import fold
 
@@ -382,13 +383,14 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
       labels: the intent of each example.
 
     Returns:
-      Warnings about intents with one example, intents that look alike, and texts with different
-      labels.
+      Warnings about intents with one distinct example, intents that look alike, and texts with
+      different labels.
 
     Raises:
       ValueError: if there are fewer than two intents.
     """
-    counts = Counter(labels)
+    first, _ = distinct_examples(texts, labels)
+    counts = Counter(labels[place] for place in first)
     check_at_least_two(counts)
     notes = []
     if single := [str(label) for label, number in counts.items() if number == 1]:
@@ -463,9 +465,15 @@ def names_of(
     Args:
       classes: the intents, in the order of their numbers.
       left_out: an intent whose name is not used, such as the label for out-of-scope texts.
-      known: the texts of the examples. A name that is also an example is left out. Otherwise the
-        same text would be trained on as a name while it is held out as an example.
+      known: the texts of the examples. A name that is also an example is left out, even if they
+        differ in case, white space or invisible characters. Otherwise the same text would be
+        trained on as a name while it is held out as an example.
     """
     words = ["" if label == left_out else name_in_words(label) for label in classes]
-    unused = {"", *known, *(name for name, number in Counter(words).items() if number > 1)}
-    return {label: name for label, name in enumerate(words) if name not in unused}
+    unused = {"", *(name for name, number in Counter(words).items() if number > 1)}
+    examples = {fold(text).casefold() for text in known}
+    return {
+        label: name
+        for label, name in enumerate(words)
+        if name not in unused and fold(name).casefold() not in examples
+    }

@@ -578,7 +578,7 @@ class _Comparison:
         parts = held_parts(self.examples, seed=seed)
         if not parts:
             raise ValueError(
-                "Each intent has only one example, so none can be held out to judge the "
+                "Each intent has only one distinct example, so none can be held out to judge the "
                 "fine-tuned encoder. Add examples, or pass validation data."
             )
         is_many = (self.examples.is_inside & ~self.examples.is_name).sum() > _FEW

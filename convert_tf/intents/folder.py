@@ -183,6 +183,14 @@ def _fingerprint(path: str | os.PathLike[str]) -> str:
     return weights + module_form(root)
 
 
+def is_recorded(path: str | os.PathLike[str], record: Mapping[str, Any]) -> bool:
+    """Return whether an encoder is the one in an entry of `intent.json`, maybe at another path."""
+    if _fingerprint(path) == record.get("fingerprint"):
+        return True
+    former = identity_from_json(record.get("identity"))
+    return former is not None and identity_of(path) == former
+
+
 class Saved(NamedTuple):
     """The content of a classifier's folder or file.
 
@@ -252,11 +260,10 @@ def read_classifier(
             raise ValueError(f"The encoder {os.fspath(path)!r} does not exist. Pass another path.")
         elif not os.path.exists(path):
             raise _missing_encoder(folder, path, encoders)
-        elif _fingerprint(path) != record["fingerprint"]:
+        elif not is_recorded(path, record):
             former, given = identity_from_json(record.get("identity")), identity_of(path)
-            if former is None or given != former:
-                reason = f"{former or 'other files'}, not {given} in {os.fspath(path)!r}"
-                raise _other_encoder(folder, saved, reason)
+            reason = f"{former or 'other files'}, not {given} in {os.fspath(path)!r}"
+            raise _other_encoder(folder, saved, reason)
     encodings = IntentEncodings(encoder, kind=saved.params["kind"])
     if not is_known:
         probes, expected = encodings(PROBES), arrays["probes"]

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.data import LabelledTexts, distinct_examples
 from convert_tf.intents.encodings import IntentEncodings
 from convert_tf.intents.examples import (
     check_at_least_two,
@@ -16,6 +16,7 @@ from convert_tf.intents.examples import (
 )
 from convert_tf.intents.multi import split_labels, truth_of
 from convert_tf.intents.predictor import rounded
+from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.messages import shortened
 
 _NEAREST = 3  # nearness to an intent: the mean cosine to this number of its nearest examples
@@ -34,7 +35,8 @@ def inspect_examples(
     """Look for overlapping intents, mislabelled examples, and duplicates across intents.
 
     An example's nearness to an intent is its mean cosine to the three nearest other examples of
-    this intent. An example is a suspect if another intent is nearer than its own.
+    this intent. An example is a suspect if another intent is nearer than its own. Texts with the
+    same label that differ only in case, white space or invisible characters count as one example.
 
     Args:
       encodings: the object that encodes the texts, with one encoder or several.
@@ -44,13 +46,14 @@ def inspect_examples(
 
     Returns:
       A dict with
-      - `examples`: the number of texts;
+      - `examples`: the number of distinct examples;
       - `intents`: a dict for each intent with the number of its `examples` and `own`, the share of
         them that are nearest to this intent (None for a single example), the smallest share first;
       - `overlaps`: a dict for each pair of `intents` with `examples`, `texts` and `share`, the
         share of the pair's examples that are nearer to the other intent, the largest share first;
-      - `suspects`: a dict for each suspect with its `number` (the position in `data`, starting at
-        0), `text`, `label`, `nearest` (the nearest intent) and `margin`, the largest margin first;
+      - `suspects`: a dict for each suspect with its `number` (the position of its first copy in
+        `data`, starting at 0), `text`, `label`, `nearest` (the nearest intent) and `margin`, the
+        largest margin first;
       - `duplicates`: pairs of texts with different labels and a cosine of at least 0.95, each a
         dict with `texts`, `labels` and `cosine`;
       - `num_suspects`, `num_duplicates`: the total numbers. Only the first 200 suspects and the
@@ -64,13 +67,20 @@ def inspect_examples(
     check_equally_many(*data)
     sets: list[tuple[str, ...]] = [(str(plain(label)),) for label in data.labels]
     if label_separator is not None:
-        sets = split_labels(data.labels, label_separator)
+        # The order of the labels has no meaning.
+        sets = [tuple(sorted({*labels})) for labels in split_labels(data.labels, label_separator)]
+    # A copy of a mislabelled example would otherwise be the nearest example of the wrong intent.
+    first, _ = distinct_examples(data.texts, sets)
+    numbers = first.tolist()
+    data = LabelledTexts(*([part[i] for i in numbers] for part in data))
+    sets = [sets[i] for i in numbers]
     names = sorted({label for labels in sets for label in labels})
     check_at_least_two(names)
     truth = truth_of(sets, np.array(names))
     places, labels = np.nonzero(truth)  # an example is a text and one of its intents
     texts = [data.texts[place] for place in places]
-    nearness, near_pairs = compared_examples(encodings(data.texts), truth)
+    # The concatenated vectors of several encoders do not have length 1.
+    nearness, near_pairs = compared_examples(unit_rows(encodings(data.texts)), truth)
     to_own = nearness[places, labels]
     others = np.where(truth, -np.inf, nearness)[places]
     nearest, margins = others.argmax(axis=1), others.max(axis=1) - to_own
@@ -83,7 +93,7 @@ def inspect_examples(
         "overlaps": _overlaps(names, labels, nearest, suspects, texts),
         "suspects": [
             {
-                "number": int(places[i]),
+                "number": numbers[places[i]],
                 "text": texts[i],
                 "label": names[labels[i]],
                 "nearest": names[nearest[i]],

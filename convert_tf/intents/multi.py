@@ -3,7 +3,7 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ from sklearn.preprocessing import MultiLabelBinarizer
 
 from convert_tf.intents.classifier import TextClassifier
 from convert_tf.intents.cross_validation import Fold, held_out_outputs, train_parts
+from convert_tf.intents.data import distinct_examples
 from convert_tf.intents.examples import (
     IntentExamples,
     check_at_least_two,
@@ -74,8 +75,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
           sample_weight: weight of each example; None for equal weights.
 
         Raises:
-          ValueError: if a text is empty, there are fewer than two intents, or an option is out of
-            range.
+          ValueError: if a text is empty, there are fewer than two intents, a label contains
+            `label_separator` or has white space at its ends, or an option is out of range.
         """
         self.check_options()
         texts, sets = checked_texts(texts), label_sets(labels)
@@ -85,19 +86,16 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             self.examples_ = None  # not kept, because examples cannot be added later
             self.classes_ = np.unique([label for labels in sets for label in labels])
             check_at_least_two(self.classes_.tolist())
+            _check_labels(self.classes_.tolist(), self.label_separator)
             self.kind_ = self.kind
             encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
             examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)
             examples = examples.rows(weights > 0)
             options = {"head": "logistic", "logistic_c": self.logistic_c, "lexical": self.lexical}
             self.parts_ = train_parts(options, examples)
-            number = len(examples.texts)
-            by_text = np.array(sorted(range(number), key=examples.texts.__getitem__))
-            order = by_text[np.random.default_rng(self.random_state).permutation(number)]
             folds = [
-                Fold(np.isin(np.arange(number), places), examples.encodings)
-                for places in np.array_split(order, _FOLDS)
-                if 0 < len(places) < number
+                Fold(is_held, examples.encodings)
+                for is_held in _held_parts(examples, seed=self.random_state)
             ]
             outputs = held_out_outputs(options, examples, None, folds)
             self._mix(outputs)
@@ -120,12 +118,45 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
         _check_separator(self.label_separator)
 
 
+def _held_parts(examples: IntentExamples, *, seed: int) -> Iterator[np.ndarray]:
+    """Yield masks of the examples to hold out in turn: bool `[n]`. Copies are in the same part."""
+    # Sort by text, so that the order of the examples does not matter.
+    places = sorted(range(len(examples.texts)), key=examples.texts.__getitem__)
+    first, copy_of = distinct_examples(
+        [examples.texts[place] for place in places], map(tuple, examples.labels[places].tolist())
+    )
+    order = np.random.default_rng(seed).permutation(len(first))
+    for part in np.array_split(order, _FOLDS):
+        if 0 < len(part) < len(first):
+            is_held = np.zeros(len(places), bool)
+            is_held[places] = np.isin(copy_of, part)
+            yield is_held
+
+
 def _check_separator(separator: Any) -> None:
     if not isinstance(separator, str) or not separator:
         raise ValueError(
             "label_separator must be the character between two labels. Received: "
             f"{separator!r}. Pass {' or '.join(map(repr, SEPARATORS))}."
         )
+
+
+def _check_labels(labels: Sequence[str], separator: str) -> None:
+    """Raise `ValueError` unless `split_labels` can read the labels from files."""
+    for label in labels:
+        if separator in label:
+            free = (one for one in SEPARATORS if not any(one in name for name in labels))
+            other = next(free, None)
+            advice = "" if other is None else f"Pass label_separator={other!r}, or rename it."
+            raise ValueError(
+                f"The label {label!r} contains {separator!r}, which separates the labels of a text "
+                f"in files. {advice or 'Rename it.'}"
+            )
+        if label != label.strip():
+            raise ValueError(
+                f"The label {label!r} has white space at its ends, which is lost when labels are "
+                "read from files. Remove the white space."
+            )
 
 
 def split_labels(labels: Iterable[str], separator: str) -> list[LabelSet]:

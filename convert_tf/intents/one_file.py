@@ -11,10 +11,11 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from convert_tf.checkpoints.kinds import Kind, kind_of
 from convert_tf.encoding.backends.onnx import OnnxBackend
 from convert_tf.encoding.sentence_encoder import SentenceEncoder
 from convert_tf.intents.decision import Decision
@@ -47,10 +48,11 @@ def export_one_file(
     """Write a classifier and its encoder as one file.
 
     Args:
-      classifier: a fitted classifier. Its encoder must be one module or one `.onnx` file.
+      classifier: a fitted classifier. Its encoder must be one module, one run or one `.onnx` file.
+        The file reads as many tokens of a text as this encoder.
       output: the file to write. Missing parent folders are created.
       network_bits: number of bits for the encoder's weights. If the encoder is an `.onnx` file, it
-        keeps its bits, and the classifier's answers do not change. If the encoder is a module, 8
+        keeps its bits, and the classifier's answers do not change. If it is a module or a run, 8
         bits make the file smaller and faster, but about 2 in 100 answers differ. With 32 bits, an
         answer may differ only if two intents are equally probable.
       overwrite: whether to replace an existing file.
@@ -60,8 +62,9 @@ def export_one_file(
 
     Raises:
       ValueError: if `output` exists and may not be replaced, or another process is writing it; if
-        there are several encoders; if the encoder is neither a module with a subword vocabulary nor
-        an `.onnx` file; or if `network_bits` differs from the bits of an `.onnx` file.
+        there are several encoders; if the encoder is neither a module or run with a subword
+        vocabulary nor an `.onnx` file; or if `network_bits` differs from the bits of an `.onnx`
+        file.
       MissingLibraryError: if a library that the export needs is not installed.
     """
     encoders = encoder_paths(classifier.encoder)
@@ -71,6 +74,7 @@ def export_one_file(
             f"The encoder of this classifier is {classifier.encoder!r}, which cannot be written to "
             "one file. Train with the folder of one module, or with one .onnx file."
         )
+    from convert_tf.checkpoints.configs import load_config
     from convert_tf.export.onnx.writing import copy_onnx, export_onnx
 
     name = os.fspath(output)
@@ -86,8 +90,13 @@ def export_one_file(
         MODEL_FILE: json.dumps(described, default=for_json),
         HEAD_FILE: base64.b64encode(file.getvalue()).decode(),
     }
-    write = copy_onnx if os.path.isfile(encoder) else export_onnx
-    return write(encoder, output, network_bits=network_bits, overwrite=overwrite, metadata=metadata)
+    options: dict[str, Any] = {"network_bits": network_bits, "overwrite": overwrite}
+    if os.path.isfile(encoder):
+        return copy_onnx(encoder, output, metadata=metadata, **options)
+    if kind_of(encoder) is Kind.DUAL_ENCODER:
+        # The classifier reads only as many tokens as in training; exported runs would read more.
+        options["max_tokens"] = load_config(encoder).max_tokens
+    return export_onnx(encoder, output, metadata=metadata, **options)
 
 
 class IntentFile(Predictor):

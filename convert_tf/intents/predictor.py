@@ -38,7 +38,8 @@ class Predictor:
       thresholds_: a threshold for each intent, float64 `[intents]`; None if there are no separate
         thresholds.
       best_params_: the options that a grid search chose.
-      examples_: the texts and labels passed to `fit`; None if they are not kept.
+      examples_: the texts and labels passed to `fit`, without examples of weight 0; None if they
+        are not kept.
     """
 
     classes_: np.ndarray

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,8 @@ def evaluate_classifier(
       - `examples`: the number of texts in scope;
       - `macro_f1`: the mean F1 over the intents that occur in the texts;
       - `threshold`: the classifier's threshold;
-      - `untrained`: the number of texts for each untrained intent;
+      - `untrained`: the number of texts for each untrained intent. Upper levels of trained intents
+        do not count as untrained if the classifier answers with them;
       - `intents`: the scores of each intent, the worst F1 first, as dicts with `intent`,
         `examples`, `precision`, `recall` and `f1`;
       - `data_sha256`: a checksum of the texts and labels;
@@ -98,12 +99,12 @@ def evaluate_classifier(
         return _evaluate_multi(classifier, data)
     outside = str(classifier.decision.out_of_scope_label)
     trained = [str(label) for label in classifier.classes_ if str(label) != outside]
-    unseen = _counted([*map(str, data.labels)], {*trained, outside})
+    # A classifier with upper levels answers with them too.
+    uppers = map(upper_level, trained) if classifier.decision.upper_levels else ()
+    unseen = _counted([*map(str, data.labels)], {*trained, outside, *uppers})
     is_none = {outside, *(unseen if untrained == "out_of_scope" else ())}
-    true, predicted = (
-        [_NONE if label in is_none else label for label in map(str, labels)]
-        for labels in (data.labels, classifier.predict(data.texts))
-    )
+    true = _with_none(data.labels, is_none)
+    predicted = _with_none(classifier.predict(data.texts), {outside})
     # Answers may also be upper levels, which are not among the trained labels.
     labels = [*trained, *sorted({*predicted, *true} - {*trained, _NONE}), _NONE]
     matrix = confusion_matrix(true, predicted, labels=labels)
@@ -142,6 +143,11 @@ def evaluate_classifier(
         "data_sha256": data_checksum(data),
         "wrong": np.flatnonzero(np.array(true) != np.array(predicted)).tolist(),
     }
+
+
+def _with_none(labels: Iterable[Any], out_of_scope: Collection[str]) -> list[str]:
+    """Return the labels as strings, with `_NONE` instead of each label that is out of scope."""
+    return [_NONE if label in out_of_scope else label for label in map(str, labels)]
 
 
 def _upper_accuracy(true: Sequence[str], predicted: Sequence[str]) -> float:

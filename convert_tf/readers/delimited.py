@@ -19,7 +19,9 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-_SEPARATOR_LINE = re.compile(r"sep=.?")  # first line in which a spreadsheet names the delimiter
+# First line in which a spreadsheet names the delimiter. Letters and digits are no delimiters. Other
+# programs save the line with quotes, and with as many delimiters as the other lines have.
+_SEPARATOR_LINE = re.compile(r'\s*"?sep=(?:(?P<delimiter>[^\w\s"\0]|\t)|.)?"?[,;|\s]*')
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
 _ESCAPED_BYTE = re.compile("[\udc80-\udcff]")
@@ -53,7 +55,8 @@ def delimited_rows(
 
     Args:
       file: the file. Its suffix limits the possible delimiters, and its first lines decide which of
-        them is used.
+        them is used. A delimiter that a first line such as `sep=;` names takes precedence, unless
+        the suffix leaves no choice, or only another delimiter makes the next line a header.
       stream: the decompressed bytes of the file.
       columns: the needed columns.
 
@@ -65,13 +68,10 @@ def delimited_rows(
         stream, encoding="utf-8-sig", errors="surrogateescape", newline=""
     ) as text:
         lines = _Lines(text, file)
-        head = lines.head()
-        candidates = _DELIMITERS.get(suffix(file.path), _OTHER_DELIMITERS)
-        delimiter = max(candidates, key=lambda one: _score(head, one, columns))
+        named, head = lines.head()
+        delimiter = _delimiter(head, named, file, columns)
         rows = _rows(lines, delimiter, file)
         first = next(rows, None)
-        if first is not None and _SEPARATOR_LINE.fullmatch(first[0]):
-            first = next(rows, None)
         if first is None:
             return
         names: Sequence[str] = column_names(first)
@@ -89,6 +89,24 @@ def delimited_rows(
                 file.skip("too_many_columns", detail=detail)  # a delimiter in a text
             else:
                 yield dict(itertools.zip_longest(names, row[: len(names)]))
+
+
+def _delimiter(head: Sequence[str], named: str | None, file: TableFile, columns: Columns) -> str:
+    """Return the delimiter of a table.
+
+    Args:
+      head: the first lines of the file.
+      named: the delimiter that a line such as `sep=;` names, or None.
+      file: the file.
+      columns: the needed columns.
+    """
+    candidates = _DELIMITERS.get(suffix(file.path), _OTHER_DELIMITERS)
+    scores = {one: _score(head, one, columns) for one in candidates}
+    best = max(candidates, key=scores.__getitem__)
+    if named is None or len(candidates) == 1:
+        return best
+    # Programs that save a file with another delimiter may keep the line that names the old one.
+    return best if scores[best][0] and not _score(head, named, columns)[0] else named
 
 
 def _check_unique(file: TableFile, names: Sequence[str], chosen: Sequence[str]) -> None:
@@ -142,15 +160,26 @@ class _Lines:
         self.row.append(line)
         return line.text
 
-    def head(self) -> list[str]:
-        """Return the first lines of the file without consuming them."""
+    def head(self) -> tuple[str | None, list[str]]:
+        """Return the first lines of the file without consuming them.
+
+        If the first non-empty line is a line such as `sep=;`, it is dropped.
+
+        Returns:
+          The delimiter that the dropped line names, or None; and the first lines.
+        """
         length = 0
         for line in itertools.islice(self._unread, _HEAD_LINES):
             self._again.append(line)
             length += len(line.text)
             if length >= _HEAD_CHARACTERS:
                 break
-        return [line.text for line in self._again]
+        delimiter = None
+        start = next((n for n, line in enumerate(self._again) if line.text.strip()), 0)
+        if self._again and (named := _SEPARATOR_LINE.fullmatch(self._again[start].text)):
+            delimiter = named["delimiter"]
+            del self._again[start]
+        return delimiter, [line.text for line in self._again]
 
     def give_back(self, *, keeps: int) -> None:
         """Keep only the first `keeps` lines of the row. The other lines will be read again."""

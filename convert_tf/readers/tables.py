@@ -9,7 +9,8 @@ The format of a file is recognised by its bytes: JSON by its first characters, P
 number. Anything else is CSV or TSV. Texts are UTF-8, or UTF-16 with a byte order mark. All files
 except Parquet may be compressed (`convert_tf.storage.lines`). A row is a dict from column names to
 values: strings in CSV and TSV, any value in JSON and Parquet, None for missing values. Column names
-are normalised (`convert_tf.readers.columns`): case, white space and hyphens do not matter.
+are normalised (`convert_tf.readers.columns`): they are in lower case, with underscores in place of
+hyphens and white space.
 
 To turn the rows into examples, loop over them:
 

@@ -25,6 +25,7 @@ _LEAST_LINES_OF_TABLE = 5  # at least this many lines, all with the same number 
 _MAX_NAME = 40  # maximum length of a column name in a header, in characters
 _MAX_SHOWN = 70
 _WORD = re.compile(r"\w+")
+_CLEAR_NAMES = {name for name in names.KNOWN if "_" in name} | {"id", "label", "intent"}
 
 Find = Callable[[Sequence[str]], names.Names | None]
 
@@ -150,12 +151,30 @@ def _has_header(head: bytes, find: Find) -> bool:
             continue
         header = column_names(rows[0])
         is_even = all(len(row) == size for row in rows)
-        if find(header) and max(map(len, header)) <= _MAX_NAME:
-            if len({*header} & names.KNOWN) >= 2:
+        has_texts = find(header) is not None
+        if max(map(len, header)) <= _MAX_NAME:
+            is_known = len({*header} & names.KNOWN) >= 2
+            if is_known and has_texts:
                 return True
-            # All column names are single words, and each line has a field for every column.
-            if len(rows) > 1 and is_even and all(_WORD.fullmatch(cell.strip()) for cell in rows[0]):
+            # A table with one known name: all column names are single words, and each line has a
+            # field for every column.
+            are_words = all(_WORD.fullmatch(cell.strip()) for cell in rows[0])
+            if len(rows) > 1 and is_even and has_texts and are_words:
+                return True
+            if is_known and is_even and _is_clear(rows, lines, delimiter):
                 return True
         if delimiter == "\t" and is_even and len(rows) >= _LEAST_LINES_OF_TABLE:
             return True
     return False
+
+
+def _is_clear(rows: Sequence[Cells], lines: Sequence[str], delimiter: str) -> bool:
+    """Return whether the first line is probably a header, although it has no text column.
+
+    Texts such as `Title, class` also consist of known names, so there must be no space after the
+    delimiter, and either a name that is hardly ever a text or at least five lines.
+    """
+    first = next(line for line in lines if line.strip())
+    has_clear_name = not _CLEAR_NAMES.isdisjoint(column_names(rows[0]))
+    least = 2 if has_clear_name else _LEAST_LINES_OF_TABLE
+    return len(rows) >= least and f"{delimiter} " not in first

@@ -162,9 +162,28 @@ def _unpacked(archive: Path) -> Path:
     folder = archive.with_name("unpacked")
     try:
         with tarfile.open(archive, "r:gz") as tar:
-            tar.extractall(folder, filter="data")
+            _extract(tar, folder)
     except (tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError) as error:
         raise DownloadError(
             f"The archive of the release is damaged: {error}. Please report it."
         ) from error
     return folder
+
+
+def _extract(tar: tarfile.TarFile, folder: Path) -> None:
+    """Write the files and folders of an archive to a folder.
+
+    Raises:
+      TarError: if a member is neither a file nor a folder, or its path leads out of the folder.
+    """
+    if hasattr(tarfile, "data_filter"):
+        tar.extractall(folder, filter="data")
+        return
+    # Python before 3.10.12 and 3.11.4 has no filters.
+    for member in tar.getmembers():
+        parts = re.split(r"[/\\]", member.name)
+        if os.path.isabs(member.name) or ".." in parts:
+            raise tarfile.TarError(f"{member.name!r} would be extracted outside the folder")
+        if not (member.isreg() or member.isdir()):
+            raise tarfile.TarError(f"{member.name!r} is neither a file nor a folder")
+    tar.extractall(folder)

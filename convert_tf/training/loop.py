@@ -7,10 +7,11 @@ weight is NaN or infinite. `take_steps` can also train a task in memory, which w
 """
 
 import contextlib
+import itertools
 import json
 import math
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ LOCK_FILE = ".lock"
 # Entry of a checkpoint's `training.json`. If a signal stopped the run when an evaluation was due,
 # the entry has the means that this evaluation has to report.
 _MEANS_TO_REPORT = "means_to_report"
+_EVALUATED_ON = "evaluated_on"  # entry of a row of `metrics.jsonl`; see `Task`
 
 
 @contextlib.contextmanager
@@ -175,12 +177,27 @@ class _Steps:
         self.task = task
         self.step = step
         self.rows: list[dict[str, Any]] = []
+        self._rivals: list[dict[str, Any]] = []  # the evaluations that new ones are compared with
         self._resumed: dict[str, Any] = {}
         self.summaries = None
         self._is_writer = task.processes.is_first and not task.in_memory
         if not task.in_memory:
             self.rows = _rows_up_to(task.folder, step)
             self._resumed = training_facts(task.folder / CHECKPOINTS_FOLDER / step_folder(step))
+            later = _later_best(task.folder, step)
+            earlier = [*self.rows, *later]
+            self._rivals = self._comparable(earlier)
+            if earlier and not self._rivals:
+                task.processes.say(
+                    "the evaluation data has changed: scores are not compared with earlier ones, "
+                    "so the next evaluation replaces the weights that were best before"
+                )
+            for row in later:
+                if row in self._rivals and (score := task.score(row)) is not None:
+                    task.processes.say(
+                        f"the best weights are from step {row['step']}, after the step to resume "
+                        f"from (score {score:.4g}): only a better evaluation replaces them"
+                    )
         self._trackers: list[Tracker] = []
         if self._is_writer:
             self.summaries = opened_summaries(task.folder / "logs")
@@ -203,6 +220,7 @@ class _Steps:
         if is_evaluated or self.step % self.task.config.eval_every:
             return
         self.rows = [row for row in self.rows if row["step"] < self.step]
+        self._rivals = [row for row in self._rivals if row["step"] != self.step]
         self.evaluate(self._resumed.get(_MEANS_TO_REPORT, {}))
 
     def take(self, batch: Batch) -> None:
@@ -298,16 +316,15 @@ class _Steps:
             "step": self.step,
             f"{task.unit}_per_second": round(self.clock.per_second, 1),
             **self.clock.total(),
-            **task.evaluate(self.step, logs, self.rows),
+            **task.evaluate(self.step, logs, self._comparable(self.rows)),
+            **({_EVALUATED_ON: task.evaluated_on} if task.evaluated_on else {}),
         }
         measured = {name: v for name, v in row.items() if isinstance(v, dict) and v}
         for name, values in measured.items():
             task.processes.say(f"step {self.step}  {name}  {_as_text(values)}")
-        score, before = _score(task, row), [_score(task, earlier) for earlier in self.rows]
-        # NaN compares as false, so a NaN among the earlier scores would rule out all later weights.
-        numbers = [other for other in before if other is not None and not math.isnan(other[0])]
-        is_best = score is None or all(score > other for other in numbers)
+        is_best = all(_is_better(task, row, rival) for rival in self._rivals)
         self.rows.append(row)
+        self._rivals.append(row)
         with task.processes.together():
             if self._is_writer:
                 self._write_rows()
@@ -317,6 +334,18 @@ class _Steps:
                     task.save(task.folder, self._facts(), is_best=True)
                 for name, values in measured.items():
                     self._track({f"{name}/{metric}": value for metric, value in values.items()})
+
+    def _comparable(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Return the rows since the evaluation data last changed.
+
+        Rows of earlier versions do not name their data. The task decides whether they count.
+        """
+        data = self.task.evaluated_on
+        unnamed = data if self.task.counts_unnamed_rows else None
+        same = itertools.takewhile(
+            lambda row: row.get(_EVALUATED_ON, unnamed) == data, reversed(rows)
+        )
+        return [*same][::-1]
 
     def _write_rows(self) -> None:
         folder = self.task.folder
@@ -342,6 +371,17 @@ def _score(task: Task, row: dict[str, Any]) -> tuple[float, float] | None:
     # The score is a value of the first table of measurements.
     judged: dict[str, float] = next((v for v in row.values() if isinstance(v, dict)), {})
     return score, judged.get("MRR", 0.0)
+
+
+def _is_better(task: Task, row: dict[str, Any], rival: dict[str, Any]) -> bool:
+    """Return whether the weights of a row are to replace those of another evaluation."""
+    score, other = _score(task, row), _score(task, rival)
+    # NaN compares as false, so a NaN among the earlier scores would rule out all later weights.
+    if score is None or other is None or math.isnan(other[0]):
+        return True
+    # A run that was killed repeats evaluations. Their weights are written again, because the kill
+    # may have come before all files of the folder were written.
+    return score > other or (score == other and row["step"] == rival["step"])
 
 
 def _as_text(measured: dict[str, float]) -> str:
@@ -379,6 +419,21 @@ def _rows_up_to(folder: Path, step: int) -> list[dict[str, Any]]:
                 "number of a step. Remove this line."
             ) from error
     return rows
+
+
+def _later_best(run: Path, step: int) -> list[dict[str, Any]]:
+    """Return the evaluation of a run's best weights if it came after the step that is resumed.
+
+    Returns:
+      The row of this evaluation, or no row. A new run and a damaged file give no row.
+    """
+    if step == 0:
+        return []
+    with contextlib.suppress(ValueError, TypeError):
+        best = training_facts(run).get("evaluation") or {}
+        if best.get("step", 0) > step:
+            return [best]
+    return []
 
 
 class NonFiniteError(FloatingPointError):

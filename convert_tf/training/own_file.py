@@ -140,11 +140,21 @@ def _prepare(path: str, data: str) -> None:
         turns += len(conversation.turns)
         pairs += max(len(conversation.turns) - conversation.first_answer, 0)
     file.check_readable(turns)  # `prepare` would name a flag that `train` does not have
-    fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
-    # If the dev split turns out too small for ranking, the file is prepared again without one.
-    for dev_fraction in [fraction, 0.0] if fraction <= MAX_DEV_FRACTION else [0.0]:
-        options = PrepareOptions(dev_fraction=dev_fraction, num_shards=_ONE_SHARD)
+    fraction = _dev_fraction(pairs)
+    while True:
+        options = PrepareOptions(dev_fraction=fraction, num_shards=_ONE_SHARD)
         corpora = {corpus.name: [path]}
         report = prepare([], data, corpora=corpora, options=options, overwrite=True)
-        if report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
+        numbers = [split["examples"] for split in report["splits"].values()]
+        if not fraction or report["splits"]["dev"]["examples"] >= BLOCK_SIZE:
             return
+        # The dev split is too small for ranking. If rows are repeated, a larger fraction of the
+        # remaining examples may be enough. Otherwise, the file is prepared without a dev split.
+        larger = _dev_fraction(sum(numbers))
+        fraction = larger if larger > fraction else 0.0
+
+
+def _dev_fraction(pairs: int) -> float:
+    """Return the fraction of this many pairs to hold out for evaluation; 0 if they are too few."""
+    fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
+    return fraction if fraction <= MAX_DEV_FRACTION else 0.0

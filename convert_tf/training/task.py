@@ -9,6 +9,7 @@ import numpy as np
 
 from convert_tf.checkpoints.folder import save_checkpoint
 from convert_tf.config.train import Training
+from convert_tf.storage.checksums import checksum
 from convert_tf.training.processes import ALONE, Processes
 from convert_tf.training.step import Objective
 
@@ -33,6 +34,11 @@ class Batch(NamedTuple):
     facts: Mapping[str, Any] = MappingProxyType({})
 
 
+def short_checksum(arrays: Iterable[np.ndarray]) -> str:
+    """Return 16 hexadecimal digits that depend on the values and shapes of arrays."""
+    return checksum(f"{array.shape}".encode() + array.tobytes() for array in arrays)[:16]
+
+
 class Task:
     """What one training run does: its model, its batches, and how it is evaluated and saved.
 
@@ -54,6 +60,10 @@ class Task:
       trackers: functions that receive the same values as TensorBoard: losses, speed and learning
         rate every 50 steps, and evaluation results with names such as `dev/R100@1`. With several
         processes, only the first process calls these functions.
+      evaluated_on: short checksum of the data that the score is measured on (`short_checksum`), so
+        that scores on different data are not compared; `""` if it is unknown.
+      counts_unnamed_rows: whether rows of `metrics.jsonl` without `evaluated_on`, from earlier
+        versions, count as measured on the same data.
       in_memory: whether the task writes no files.
       remedy: sentence that tells users what to do if the loss or a weight is NaN or infinite.
     """
@@ -67,6 +77,8 @@ class Task:
     padding_id = 0
     processes: Processes = ALONE
     trackers: Sequence[Tracker] = ()
+    evaluated_on = ""
+    counts_unnamed_rows = True
     in_memory = False
     remedy = (
         "The checkpoints written so far are kept. Lower --learning_rate or change --precision, and "
@@ -89,19 +101,21 @@ class Task:
         Args:
           step: number of steps done so far.
           logs: mean of each metric since the last evaluation or checkpoint.
-          rows: earlier rows of `metrics.jsonl`.
+          rows: earlier rows of `metrics.jsonl`, without those from before the evaluation data last
+            changed.
 
         Returns:
-          The entries for this step's row in `metrics.jsonl`. The loop adds the step and the times.
+          The entries for this step's row in `metrics.jsonl`. The loop adds the step, the times and
+          `evaluated_on`.
         """
         return {}
 
     def score(self, row: dict[str, Any]) -> float | None:
         """Return the score of a row of `metrics.jsonl`.
 
-        The weights with the highest score are kept. If scores are equal, the MRR decides if the
-        row has one. NaN counts as lower than any number. If the score is None, the last weights are
-        kept.
+        Only scores on the same data (`evaluated_on`) are compared, and the weights with the highest
+        score are kept. If scores are equal, the MRR decides if the row has one. NaN counts as lower
+        than any number. If the score is None, the last weights are kept.
         """
         return None
 

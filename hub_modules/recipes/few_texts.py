@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import zstandard
-from single_texts import JUDGED_ON, files_by_name, is_left_out, rows_of
+from single_texts import JUDGED_ON, files_by_name, is_left_out, rows_of, without_case
 
 _LABELLED = (
     "requests_labelled", "rasa_bots_nlu", "small_intent_sets", "ms_chitchat_intents",
@@ -41,18 +41,19 @@ def main(utterances: str, triplets: str, output: str) -> None:
     for name in _LABELLED:
         for row in rows_of(paths[name]):
             if name in JUDGED_ON and is_left_out(row):
-                judged.add(row["text"].strip())
+                judged.add(without_case(row["text"]))
             elif row.get("label"):
                 of_label[row["source"], row["label"]].add(row["text"])
     rows = []
     for (source, label), texts in of_label.items():
-        usable = sorted(text for text in texts if text.strip() not in judged)
+        usable = sorted(text for text in texts if without_case(text) not in judged)
         drawn = rng.sample(usable, min(_OF_LABEL, len(usable)))
         if len(drawn) > 1:  # the loss compares texts of the same intent
             rows += [{"text": text, "source": source, "label": label} for text in drawn]
     for name in _OTHERS:
         texts = (row["text"] for row in rows_of(paths[name]))
-        short = [text for text in texts if len(text) < _LONGEST and text.strip() not in judged]
+        usable = [text for text in texts if without_case(text) not in judged]
+        short = [text for text in usable if len(text) < _LONGEST]
         drawn = rng.sample(short, min(_OF_FILE, len(short)))
         rows += [{"text": text, "source": name} for text in drawn]
     every = [*rows_of(Path(triplets))]

@@ -17,7 +17,7 @@ from absl import app, flags
 from single_texts import JUDGED_ON, is_left_out
 
 from convert_tf import IntentClassifier, SentenceEncoder
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.intents.data import LabelledTexts, few_shot, read_labelled
 from convert_tf.intents.encodings import different_kinds, encode_function
 
@@ -40,9 +40,11 @@ def part(data: LabelledTexts) -> LabelledTexts:
 
 def left_away(pattern: str) -> LabelledTexts:
     folder, ending = Path(pattern).parent, "".join(Path(pattern).suffixes)
-    rows = read_utterances([str(folder / f"{name}{ending}") for name in JUDGED_ON])
+    rows = UtteranceFiles([str(folder / f"{name}{ending}") for name in JUDGED_ON])
     found = [row for row in rows if row.label and is_left_out(row._asdict())]
-    return LabelledTexts([row.text for row in found], [f"{row.source}|{row.label}" for row in found])
+    return LabelledTexts(
+        [row.text for row in found], [f"{row.source}|{row.label}" for row in found]
+    )
 
 
 def accuracy(vectors: dict[str, np.ndarray], data: LabelledTexts, seed: int) -> float:

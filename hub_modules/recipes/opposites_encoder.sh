@@ -5,9 +5,11 @@
 #
 # Run this script from the root of the project. work/data/ is a folder of conversations that `convert-tf
 # prepare` wrote, as in train.sh. Only its first shard is read. Arguments after the encoder are passed to
-# `convert-tf train`. 1,800 steps of convert_small take an hour on one core that computes in bfloat16; without
-# bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the mean of the
-# weights and similarity maps after training (0.7) and before it (0.3). Export it with `export.py
+# `convert-tf train`. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder
+# also teaches (own_vectors.py). 1,800 steps of convert_small take an hour on one core that computes in
+# bfloat16; without bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the
+# mean of the weights and similarity maps after training (0.7) and before it (0.3). The weights of the last step
+# count, not those with the best R100@1, which training on triplets lowers. Export the result with `export.py
 # --network_bits=8`. opposites_texts.sh describes the other files in work/. Every step keeps existing results,
 # so you can run the script again if it stops. Use another work folder for another encoder.
 set -eu
@@ -23,7 +25,8 @@ vocab=hub_modules/$encoder/assets/vocab.txt
 $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000
 texts=$work/few_text_ids_12000
 [ -d "$work/own_vectors_12000" ] ||
-    python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors_12000"
+    python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors_12000" \
+        ${TEACHER:+"$TEACHER"}
 python3 -m convert_tf train --flagfile=$recipes/opposites_encoder.flags --data "$work/first_ids" \
     --init_from "hub_modules/$encoder" --utterances "$texts" \
     --utterance_teacher "$work/own_vectors_12000" --triplets "$work/triplet_ids_12000" \

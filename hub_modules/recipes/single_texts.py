@@ -5,9 +5,10 @@
         captions=0.2,single_texts=0.01
 
 A tenth of the intents in two files are left out, because `judge_intents.py` evaluates encoders on
-them. Texts that are equal to one of theirs are left out of all other files too. The second argument
-is the folder of records; the single texts that `prepare --single_texts` wrote there come last. The
-optional last argument sets the share of the texts that is drawn at random from a file.
+them. Texts that are equal to one of theirs, except for case, are left out of all other files too.
+The second argument is the folder of records; the single texts that `prepare --single_texts` wrote
+there come last. The optional last argument sets the share of the texts that is drawn at random from
+a file.
 """
 
 import glob
@@ -31,6 +32,11 @@ def is_left_out(row: dict[str, str]) -> bool:
     """Return whether the intent of a text is left out of training."""
     digest = hashlib.md5(f"{row.get('source', '')}|{row.get('label', '')}".encode()).hexdigest()
     return int(digest, 16) % 10 == 0
+
+
+def without_case(text: str) -> str:
+    """Return a text in the form in which texts are compared with those of other files."""
+    return text.strip().lower()
 
 
 def rows_of(path: Path) -> Iterator[dict[str, str]]:
@@ -75,13 +81,14 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
         raise ValueError(f"No file matches {utterances!r}. Put the pattern in quotes.")
     paths.append(Path(records) / PREPARED)
     share_of = {
-        name: float(share) for name, share in (each.split("=") for each in shares.split(",") if each)
+        name: float(share)
+        for name, share in (each.split("=") for each in shares.split(",") if each)
     }
     files = files_by_name(paths)
     if unknown := sorted(share_of.keys() - files.keys()):
         raise ValueError(f"No file is called {', '.join(unknown)}. Correct the shares.")
     judged = {
-        row["text"].strip()
+        without_case(row["text"])
         for name in JUDGED_ON
         if name in files
         for row in rows_of(files[name])
@@ -91,7 +98,7 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, path in files.items():
-        rows = (row for row in rows_of(path) if row["text"].strip() not in judged)
+        rows = (row for row in rows_of(path) if without_case(row["text"]) not in judged)
         if name in share_of:
             rows = drawn(rows, share_of[name])
         write(folder / f"{name}.jsonl.zst", rows)

@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import zstandard
-from single_texts import JUDGED_ON, is_left_out, rows_of
+from single_texts import JUDGED_ON, is_left_out, rows_of, without_case
 
 # The terms of Quora, CC BY-NC, and CC BY-NC-ND.
 _NOT_COMMERCIAL = re.compile(r"quora|qqp|xnli|twitter|leyzer")
@@ -300,7 +300,7 @@ def double_negations(
         name = path.name.split(".")[0]
         for row in rows_of(path):
             text = row["text"].strip()
-            if text in judged or _NOT_COMMERCIAL.search(row.get("source", "")):
+            if without_case(text) in judged or _NOT_COMMERCIAL.search(row.get("source", "")):
                 continue
             if len(text.split()) not in _DESCRIPTION_LENGTHS or _QUESTION.search(text):
                 continue
@@ -383,7 +383,7 @@ def _of_label(
 
 
 def read_requests(pattern: str) -> tuple[Requests, set[str]]:
-    """Return the labelled requests, and the texts that judge encoders."""
+    """Return the labelled requests, and the texts that judge encoders (`without_case`)."""
     requests: Requests = collections.defaultdict(list)
     judged = set()
     for path in map(Path, sorted(glob.glob(pattern))):
@@ -391,7 +391,7 @@ def read_requests(pattern: str) -> tuple[Requests, set[str]]:
         for row in rows_of(path) if name in _FILES_OF_REQUESTS else ():
             text = row["text"].strip()
             if name in JUDGED_ON and is_left_out(row):
-                judged.add(text)
+                judged.add(without_case(text))
             elif row.get("label") and not _NOT_COMMERCIAL.search(row["source"]):
                 requests[row["source"], row["label"]].append(text)
     return requests, judged
@@ -400,6 +400,11 @@ def read_requests(pattern: str) -> tuple[Requests, set[str]]:
 def kind(row: Triplet) -> str:
     """Return the source without the file that a rule read: `rule` or `minimal_antonym`."""
     return row.source.split(":")[0]
+
+
+def compared_texts(row: Triplet) -> tuple[str, ...]:
+    """Return the three texts in the form in which `judged` and held-out texts are compared."""
+    return tuple(map(without_case, row[:3]))
 
 
 def write(rows: Sequence[Triplet], output: str) -> None:
@@ -433,8 +438,8 @@ def main(
         *of_requests(place, requests, rng),
         *double_negations(place, utterances, judged, rng),
     ):
-        texts = tuple(text.strip().lower() for text in triplet[:3])
-        is_usable = len({*texts}) == 3 and all(texts) and not judged & {*triplet[:3]}
+        texts = compared_texts(triplet)
+        is_usable = len({*texts}) == 3 and all(texts) and not judged & {*texts}
         if is_usable and not _NOT_COMMERCIAL.search(triplet.source):
             kept.setdefault(texts, triplet)
     rows = [*kept.values()]
@@ -446,8 +451,8 @@ def main(
         if not most or written[kind(row)] <= int(most):
             (measured if kind(row) in left_out.split(",") else trained).append(row)
     if left_out:
-        seen = {text for row in measured for text in row[:3]}
-        trained = [row for row in trained if not seen & {*row[:3]}]
+        seen = {text for row in measured for text in compared_texts(row)}
+        trained = [row for row in trained if not seen & {*compared_texts(row)}]
         write(measured, left_out_file)
     write(trained, output)
 

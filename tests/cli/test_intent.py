@@ -3,6 +3,7 @@
 import io
 import json
 import re
+import shutil
 import warnings
 
 import numpy as np
@@ -135,6 +136,53 @@ def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     assert "--rename reset=greet merges two intents" in capsys.readouterr().out
     with pytest.raises(SystemExit, match=r"model has no intent nothing\."):
         call(*more, "--remove=nothing", f"--output={files / 'other'}")
+
+
+def test_rows_that_a_model_contains_do_not_undo_edits(files, capsys):
+    """--data may contain all earlier rows: they are removed and renamed too, and this is said."""
+    train(files, "--head=logistic")
+    rows = [*zip(*DATA, strict=True), ("bye now", "bye")]
+    write_csv(files / "all.csv", *zip(*rows, strict=True))
+    call("train", f"--model={files / 'model'}", f"--encoder={files / 'module'}",
+         f"--data={files / 'all.csv'}", "--remove=order", "--rename=reset=password",
+         f"--output={files / 'more'}")  # fmt: skip
+    changed = [text for text, name in rows if name in ("order", "reset")]
+    message = f"{len(changed)} rows of --data that the model already contains: {changed[0]!r}, "
+    assert f"--remove and --rename also apply to {message}" in capsys.readouterr().out
+    edited = IntentClassifier.load(files / "more", encoder=str(files / "module"))
+    names = {"reset": "password", "greet": "greet", "bye": "bye"}
+    expected = [(text, names[name]) for text, name in rows if name in names]
+    assert sorted(zip(*edited.examples_, strict=True)) == sorted(expected)
+
+
+def test_examples_of_a_tuned_encoder_fit_no_thresholds(files, monkeypatch):
+    module, facts = files / "module", {"finetuning": {"is_finetuned": True, "accuracy": 0.5}}
+    classifier = IntentClassifier(
+        str(module), "logistic", kind="sentence", names="always", out_of_scope="confidence"
+    )
+    classifier.fit(*DATA).save(files / "tuned", module=module, notes=facts)
+    more = ("train", f"--model={files / 'tuned'}", f"--output={files / 'more'}")
+    with pytest.raises(SystemExit, match=r"fine-tuned on its examples.* --validation, or train"):
+        call(*more)
+    shutil.copytree(module, files / "copy")
+    with pytest.raises(SystemExit, match=r"fine-tuned on its examples.* --validation, or train"):
+        call(*more, f"--encoder={files / 'copy'}")
+    assert not (files / "more").exists()
+    fit, fitted = IntentClassifier.fit, []
+
+    def observed(self, *arguments, **options):
+        fitted.append((self.kind, self.names, options["folds"]))
+        return fit(self, *arguments, **options)
+
+    monkeypatch.setattr(IntentClassifier, "fit", observed)
+    call(*more, f"--validation={files / 'test.csv'}")
+    assert fitted == [("sentence", "always", ())]
+    assert json.loads((files / "more" / "intent.json").read_text())["facts"] == facts
+    assert (files / "more" / "module").is_dir()
+    # The examples are unknown to another encoder.
+    call(*more[:2], f"--output={files / 'other'}", f"--encoder={files / 'other_'}")
+    assert fitted[1:] == [("auto", "auto", None)]
+    assert json.loads((files / "other" / "intent.json").read_text())["facts"] == {}
 
 
 def test_a_label_that_was_wrong_is_corrected(files, capsys):
@@ -525,6 +573,24 @@ def test_scores_confusions_and_chart():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert confusion_chart(report).startswith(PNG)
+
+
+def test_upper_levels_that_are_labels_are_not_untrained():
+    class WithLevels(Fixed):
+        classes_ = np.array(["a/x", "a/y", "b"])
+        decision = SingleIntent(classes_, 0.5, None, "confidence", upper_levels=True)
+
+        def predict(self, texts):
+            return np.array(["a/x", "a", "a", "oos", "b"])
+
+    data = LabelledTexts([*"12345"], ["a/x", "a/y", "a", "bye", "b"])
+    report = evaluate_classifier(WithLevels(), data, untrained="out_of_scope")
+    assert report["untrained"] == {"bye": 1}
+    assert report["accuracy"] == 3 / 4 and report["upper_accuracy"] == 1
+    assert report["out_of_scope"] == {"examples": 1, "recall": 1.0}
+    assert report["wrong"] == [1]
+    WithLevels.decision = SingleIntent(WithLevels.classes_, 0.5, None, "confidence")
+    assert evaluate_classifier(WithLevels(), data)["untrained"] == {"a": 1, "bye": 1}
 
 
 def test_accuracy_rises_where_fewer_texts_are_answered():

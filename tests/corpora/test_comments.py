@@ -63,8 +63,8 @@ def test_submission_is_the_title():
     title = (TITLE_ID, "abc", None, "A & B", False, "x", "s", None, "")
     assert parse_submission(fields, RULES, changed=Counter()) == [title]
     with_post = Rules(unescape_html=True, more_pairs=True)
-    post = (POST_ID, "abc", TITLE_ID, "…", False, "x", "s", None, "")
-    assert parse_submission(fields, with_post, changed=Counter()) == [title, post]
+    post = (POST_ID, "abc", TITLE_ID, "…", False, "x", "s", 7, "")
+    assert parse_submission(fields | {"score": 7}, with_post, changed=Counter()) == [title, post]
 
 
 @pytest.mark.parametrize(
@@ -334,5 +334,14 @@ def test_subreddits(rules, is_read):
 
 
 def test_scores_come_from_the_dump():
-    for score, expected in ((-3, -3), ("-3", -3), (None, None), ("many", None)):
+    for score, expected in (
+        (-3, -3), ("-3", -3), (-3.0, -3), ("-3.0", -3),
+        (None, None), ("many", None), (float("nan"), None), ("inf", None),
+    ):  # fmt: skip
         assert _parsed(comment("a", "t3_5h6yvl", "a body", score=score)).score == expected
+
+
+@pytest.mark.parametrize("name", ["author", "subreddit"])
+def test_names_that_pandas_wrote_as_nan_are_missing(name):
+    fields = comment("a", "t3_5h6yvl", "a body", **{name: float("nan")})
+    assert getattr(_parsed(fields), name) == ""

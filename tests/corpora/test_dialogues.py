@@ -220,3 +220,38 @@ def test_a_chat_without_a_key(write_dump):
         read, file = _texts(write_dump("a.jsonl", content))
         assert read == [[Q, A]] * (2 if b"}]\n" in content else 1)
         assert not file.skipped
+
+
+@pytest.mark.parametrize(
+    ("history", "said", "counts"),
+    [
+        ([["Pool?", ""], ["Garage?", B]], ["Garage?", B, Q, A], {"empty_turn": 1}),
+        ([["Garage?", B], ["Pool?", " "]], [Q, A], {"empty_turn": 1}),
+        ([["Pool?", None], ["Garage?", B]], ["Garage?", B, Q, A], {"empty_turn": 1}),
+        ([[None, "Hi!"], ["Garage?", B]], ["Hi!", "Garage?", B, Q, A], {"empty_turn": 1}),
+        ([float("nan")], [Q, A], {"empty_turn": 1}),
+        (
+            [{"role": "user", "content": [{"type": "image"}]}, {"role": "bot", "content": B}],
+            [B, Q, A],
+            {"empty_turn": 1},
+        ),
+        (["Pool?", "", "Garage?"], ["Garage?", Q, A], {"empty_turn": 1}),
+        ([["Pool?", A], ["Garage?", B]], ["Pool?", A, "Garage?", B, Q, A], {}),
+    ],
+)
+def test_a_question_in_a_history_is_no_answer_to_a_question(write_dump, history, said, counts):
+    value = {"instruction": Q, "output": A, "history": history}
+    file = CountedFile(write_dump("faq.jsonl", json_lines([value])))
+    (dialogue,) = read(file)
+    assert [turn.text for turn in dialogue.turns] == said
+    assert file.skipped == counts
+    assert file.num_bad == 0
+
+
+def test_ids_that_pandas_wrote_are_the_same_ids(write_dump):
+    values = [{"turns": [Q, A], "id": one} for one in (7, 7.0, "7", float("nan"), None)]
+    file = CountedFile(write_dump("chats.jsonl", json_lines(values)))
+    ids = [dialogue.id for dialogue in read(file)]
+    assert ids[:3] == ["chats/7"] * 3
+    assert ids[3] == ids[4] != ids[0]
+    assert not file.skipped

@@ -15,7 +15,7 @@ from convert_tf.corpora.options import PrepareOptions
 from convert_tf.corpora.threads import split_of
 from convert_tf.data.shards import list_shards
 from convert_tf.data.token_arrays import ArrayFolder
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.text.vocabulary import write_vocabulary
 
 SMALL = {"train": 2, "dev": 1, "test": 1}
@@ -373,7 +373,7 @@ def test_single_texts_are_what_no_example_holds(prepared):
     assert {row["text"] for row in rows} == expected
     assert {row["source"] for row in rows} == {"reddit"}
     assert report["single_texts"] == {"reddit": len(expected)}
-    assert len(list(read_utterances([str(data / SINGLE_TEXTS)]))) == len(expected)
+    assert len(list(UtteranceFiles([str(data / SINGLE_TEXTS)]))) == len(expected)
 
 
 def test_of_equal_pairs_the_one_of_the_smallest_thread_id_is_kept(prepared):

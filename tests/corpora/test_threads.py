@@ -453,3 +453,22 @@ def test_short_texts():
     assert list(short_texts(TEXT, 25, min_length=9)) == longer
     assert list(short_texts("|:--|:--| 12 34 56 78", 100, min_length=9)) == []
     assert list(short_texts("many words without an end to them", 15)) == ["many words"]
+
+
+@pytest.mark.parametrize(
+    ("rules", "post", "has_pair"),
+    [
+        ({}, {"body": "THE title of it!"}, True),
+        ({"drop_repeats": True}, {"body": "THE title of it!"}, False),
+        ({"drop_repeats": True, "drop_self_replies": True}, {}, True),
+        ({"min_score": 2}, {"score": 1}, False),
+        ({"min_score": 2}, {"score": 2}, True),
+        ({"min_score": 2}, {"score": None}, True),
+    ],
+)
+def test_rules_also_drop_the_texts_of_posts(rules, post, has_pair):
+    title = TITLE._replace(body="the title of it", author="x")
+    text = title._replace(id=POST_ID, parent_id=TITLE_ID, body="the text of the post")
+    turns = [title, text._replace(**post)]
+    examples = list(create_examples(turns, Rules(more_pairs=True, **rules), ThreadCounts()))
+    assert len(examples) == has_pair

@@ -1,7 +1,9 @@
 """Single texts: files, token ids, and the texts that are trained with each pair."""
 
 import json
+import os
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -9,10 +11,12 @@ import tensorflow as tf
 from support.texts import random_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_corpus, write_utterances
 
+from convert_tf.data import token_writer
 from convert_tf.data.teacher_vectors import TeacherVectors
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_utterances
-from convert_tf.data.utterances import Utterance, UtteranceDraws, is_held_out, read_utterances
+from convert_tf.data.utterances import Utterance, UtteranceDraws, UtteranceFiles, is_held_out
+from convert_tf.storage.lines import FileChangedError
 from convert_tf.text.tokenizer import load_tokenizer
 from convert_tf.training.teaching.vectors import StoredTexts
 
@@ -57,7 +61,7 @@ def as_stored(text):
 
 
 def test_files_are_read_once_for_each_text(files):
-    found = list(read_utterances(files))
+    found = list(UtteranceFiles(files))
     assert len(found) == 60
     text = random_texts(30, seed=0)[3]
     assert found[3] == Utterance(f"{text} 3", "bot", "")
@@ -71,7 +75,7 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
         path.write_text(json.dumps({"text": text}))
 
     def texts(*patterns):
-        return [text for text, *_ in read_utterances([f"{tmp_path}/{name}" for name in patterns])]
+        return [text for text, *_ in UtteranceFiles([f"{tmp_path}/{name}" for name in patterns])]
 
     assert texts("texts [1].jsonl") == ["mine"]
     assert texts("texts [12].jsonl") == ["other"]
@@ -84,22 +88,22 @@ def test_a_file_whose_name_looks_like_a_pattern_is_read(tmp_path):
 def test_a_label_is_the_first_column_of_a_label_that_is_a_text(tmp_path):
     rows = [{"text": "a", "class": 3}, {"text": "b", "class": 3, "topic": "pay"}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = read_utterances([str(tmp_path / "a.jsonl")])
+    found = UtteranceFiles([str(tmp_path / "a.jsonl")])
     assert [each.label for each in found] == ["", "pay"]
 
 
 def test_files_that_hold_no_texts_are_refused(tmp_path):
     with pytest.raises(ValueError, match="No file matches"):
-        list(read_utterances([str(tmp_path / "*.jsonl")]))
+        list(UtteranceFiles([str(tmp_path / "*.jsonl")]))
     wrong = ['{"text": 3}', '{"text": null}', '{"label": "a"}', '{"text": "a", "label": 0}']
     for line in ("[1]", *wrong, "no json"):
         (tmp_path / "a.jsonl").write_text(f'{{"text": "fine"}}\n{line}\n')
         with pytest.raises(ValueError, match=r"a\.jsonl, line 2, is not"):
-            list(read_utterances([str(tmp_path / "*.jsonl")]))
+            list(UtteranceFiles([str(tmp_path / "*.jsonl")]))
 
 
 def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
-    texts = [each.text for each in read_utterances(files)]
+    texts = [each.text for each in UtteranceFiles(files)]
     tokenizer = load_tokenizer(corpus.vocabulary, num_oov_buckets=NUM_OOV_BUCKETS)
     numbers = np.array([59, 0, 31])
     found = utterances.token_ids(numbers)
@@ -109,7 +113,7 @@ def test_token_ids_are_those_of_the_tokenizer(corpus, files, utterances):
 
 
 def test_intents_are_those_of_a_source(files, utterances):
-    rows = list(read_utterances(files))
+    rows = list(UtteranceFiles(files))
     intents = UtteranceDraws(utterances, per_pair=1, seed=0).intents
     assert (intents[30:] == -1).all()  # their labels are ignored
     for i in range(30):
@@ -121,7 +125,7 @@ def test_intents_are_those_of_a_source(files, utterances):
 
 def test_an_intent_is_held_out_as_a_whole(corpus, files, tmp_path):
     folder = write_utterances(tmp_path / "ids", files, corpus.vocabulary, dev_fraction=0.5)
-    rows = list(read_utterances(files))
+    rows = list(UtteranceFiles(files))
     expected = {"train": [], "dev": []}
     for row in rows:
         expected["dev" if is_held_out(row, 0.5) else "train"].append(row.text)
@@ -220,7 +224,7 @@ def test_vectors_are_those_of_these_texts(files, folder, tmp_path):
     output = str(tmp_path / "vectors")
     facts = write_teacher_vectors(folder, output, teacher=lengths, name="lengths")
     assert facts["splits"]["train"]["taught"] == 60
-    texts = [each.text for each in read_utterances(files)]
+    texts = [each.text for each in UtteranceFiles(files)]
     assert {*seen[-60:]} == {*map(as_stored, texts)}
     ids = ArrayFolder(folder)
     examples = ids.open("train", max_tokens=60, holds="utterances")
@@ -238,3 +242,87 @@ def test_texts_with_ignored_labels_are_held_out_one_by_one(corpus, tmp_path):
         dev_fraction=0.25, ignored_labels=["forum"],
     )  # fmt: skip
     assert 60 <= facts["splits"]["dev"]["examples"] <= 140
+
+
+def written(path, rows):
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    return str(path)
+
+
+CARD = {"text": "where is my card?", "source": "bank"}
+
+
+def test_a_labelled_copy_of_a_text_takes_precedence(corpus, tmp_path):
+    posts = [CARD | {"source": "forum", "label": "r/cards"}, CARD, {"text": "hi"}]
+    bank = [CARD | {"label": " arrival "}, CARD | {"label": "other"}, CARD | {"text": "lost"}]
+    bank.append({"text": "my card", "source": " bank ", "label": "arrival"})
+    paths = [written(tmp_path / "a.jsonl", posts), written(tmp_path / "b.jsonl", bank)]
+    expected = [("hi", "", ""), (*CARD.values(), "arrival")]
+    expected += [("lost", "bank", ""), ("my card", "bank", "arrival")]
+    ignored = {"ignored_labels": ["forum"]}
+    assert [*UtteranceFiles(paths, **ignored)] == expected
+    assert [*UtteranceFiles(paths[::-1], **ignored)] == [*expected[1:], expected[0]]
+    assert next(iter(UtteranceFiles(paths))) == ("where is my card?", "forum", "r/cards")
+    facts = tokenize_utterances(
+        paths, str(tmp_path / "ids"), vocabulary=corpus.vocabulary, **ignored
+    )
+    assert facts["utterances"]["labels"] == ["arrival"]
+
+
+def test_sources_of_ignored_labels_must_occur(corpus, tmp_path):
+    path = written(tmp_path / "a.jsonl", [CARD, CARD | {"source": "forum"}])
+    options = {"vocabulary": corpus.vocabulary, "overwrite": True}
+    # All rows with the source `forum` repeat earlier texts, but the source occurs.
+    tokenize_utterances([path], str(tmp_path / "ids"), ignored_labels=["forum"], **options)
+    with pytest.raises(ValueError, match=r"sources that no text has: 'bnak'\. Correct"):
+        tokenize_utterances(
+            [path], str(tmp_path / "new"), ignored_labels=["bnak", "bank"], **options
+        )
+    assert not (tmp_path / "new").exists()
+
+
+def through_pipe(rows):
+    """Return the path of a pipe that a thread writes rows to."""
+    reader, writer = os.pipe()
+
+    def write():
+        with os.fdopen(writer, "w") as file:
+            file.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+    threading.Thread(target=write).start()
+    return reader, f"/dev/fd/{reader}"
+
+
+def test_a_pipe_is_read_once(corpus, tmp_path, capsys):
+    labelled = CARD | {"label": "arrival"}
+    rows = [CARD, {"text": "hi"}, labelled, labelled, {"text": "hi"}, labelled | {"text": "x"}]
+    reader, path = through_pipe([*rows, {"text": "x"}, labelled | {"text": "x"}])
+    try:
+        options = {"vocabulary": corpus.vocabulary}
+        with pytest.raises(ValueError, match=f"^{path} is a pipe, which can be read only once"):
+            tokenize_utterances([path], str(tmp_path / "ids"), dev_fraction=0.3, **options)
+        facts = tokenize_utterances([path], str(tmp_path / "ids"), **options)
+    finally:
+        os.close(reader)
+    assert facts["splits"]["train"]["examples"] == 3
+    assert "warning: texts whose label was lost: 1. " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("change", ["grows", "shrinks", "is_replaced"])
+def test_files_that_change_between_the_splits_are_an_error(corpus, tmp_path, monkeypatch, change):
+    rows = [CARD | {"text": f"text {number}"} for number in range(200)]
+    path = tmp_path / "a.jsonl"
+    written(path, rows)
+    after = {"grows": rows * 2, "shrinks": rows[:50], "is_replaced": rows[::-1]}[change]
+    write_split = token_writer._Writer.write_split
+
+    def changing(writer, split, *options):
+        write_split(writer, split, *options)
+        written(path, after)
+
+    monkeypatch.setattr(token_writer._Writer, "write_split", changing)
+    with pytest.raises(FileChangedError, match=r"a\.jsonl was changed or replaced"):
+        tokenize_utterances(
+            [str(path)], str(tmp_path / "ids"), vocabulary=corpus.vocabulary, dev_fraction=0.3
+        )
+    assert not (tmp_path / "ids").exists()

@@ -4,7 +4,9 @@ import ast
 import gzip
 import importlib
 import json
+import os
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from convert_tf.config.model import ModelConfig
 from convert_tf.config.ranker import HeadConfig, RankerTraining
 from convert_tf.config.train import Pretraining
 from convert_tf.data.candidates import extra_context, read_candidates
+from convert_tf.storage.checksums import file_checksum
 from convert_tf.training.encoder.options import EncoderTraining
 
 PAGE = "docs/papers.md"
@@ -207,6 +210,47 @@ def test_a_changed_command_is_measured_in_a_new_folder(script, tmp_path, monkeyp
     (output / "poly_1_x" / "0" / "kept.txt").touch()
     assert rank(5, 3) == 15
     assert (output / "poly_1_x" / "0" / "kept.txt").exists()
+
+
+def test_what_was_made_from_other_files_is_made_again(script, tmp_path, monkeypatch, capsys):
+    (tmp_path / "rows.py").write_text(ROWS)
+    (tmp_path / "make.py").write_text("import shutil, sys\nshutil.copy(*sys.argv[1:])\n")
+    output, other, bert = (tmp_path / name for name in ("runs", "other", "bert"))
+    for folder in (output, other, bert):
+        folder.mkdir()
+    shutil.copytree(tmp_path, other, dirs_exist_ok=True, ignore=lambda *_: ["other"])
+    for folder, number in ((tmp_path, "2"), (other, "3")):
+        (folder / "train.csv").write_text(number)
+    (bert / "config.json").write_text("{}")
+    made = {"NUMBER.txt": ("python make.py train.csv NUMBER.txt",)}
+    monkeypatch.setattr(script, "MADE", made)
+
+    def rank(data, command="python rows.py NUMBER.txt 1 RUN/heads.json"):
+        result = script.measure(
+            script.Cell("poly 1: x", (command,)), 0, data=data, bert=str(bert), output=output
+        )
+        return round(1 / result["0"]["figures"]["bi"]["MRR"])
+
+    kept = output / "poly_1_x" / "0" / "kept.txt"
+    assert rank(tmp_path) == 2
+    kept.touch()
+    os.utime(tmp_path / "train.csv", (0, 0))  # the time does not matter
+    assert rank(tmp_path) == 2 and kept.exists()
+    assert "removing" not in capsys.readouterr().out
+    assert rank(other) == 3 and not kept.exists()
+    assert f"removing {kept.parent}: its commands or the files" in capsys.readouterr().out
+    # Records of earlier versions contain only commands. Inputs are added, and the results are kept.
+    record = output / "made" / "NUMBER.txt.commands"
+    complete = record.read_text()
+    record.write_text(made["NUMBER.txt"][0] + "\n")
+    (output / "made" / "NUMBER.txt").write_text("9")
+    shutil.rmtree(output / "poly_1_x")
+    assert rank(other) == 9
+    assert record.read_text() == complete
+    values = {"BERT": str(bert), "train.csv": "train.csv"}
+    (line,) = script.inputs_of(["pretrain --bert BERT"], values, other)
+    assert line == f"BERT/config.json 2 {file_checksum(bert / 'config.json')}"
+    assert script.inputs_of(["prepare --input x"], values, other) == []
 
 
 def test_a_cell_is_measured_again_if_a_command_of_a_made_folder_changes(tmp_path, monkeypatch):

@@ -221,7 +221,7 @@ import sys
 sys.modules["tensorflow"] = None
 import numpy as np
 from convert_tf import SentenceEncoder
-np.save(sys.argv[1], SentenceEncoder("hf://me/encoder").encode(["hello", "a"]))
+np.save(sys.argv[1], SentenceEncoder("hf://me/encoder").encode(["hello", "y" * 20]))
 try:
     SentenceEncoder("hf://me/other")
 except ValueError as error:
@@ -231,12 +231,14 @@ except ValueError as error:
 
 def test_names_are_downloaded_once_without_tensorflow(copy, tmp_path):
     pytest.importorskip("huggingface_hub")
+    changed(copy / "sentence_bert_config.json", max_seq_length=9)  # lowered to seven subwords
     home = {"HF_HOME": str(tmp_path / "home")}
     with serving(copy, handler=Hub) as served:
         said = printed_by(PROGRAM, tmp_path / "0.npy", HF_ENDPOINT=served.url, **home)
     said += printed_by(PROGRAM, tmp_path / "1.npy", HF_HUB_OFFLINE="1", **home)
     assert said.count("'hf://me/other' could not be read") == len(said.splitlines()) == 2
     for name in ("0.npy", "1.npy"):
-        assert_close(np.load(tmp_path / name), SentenceEncoder(copy).encode(["hello", "a"]))
+        assert_close(np.load(tmp_path / name), SentenceEncoder(copy).encode(["hello", "y" * 7]))
     names = {path.name for path in tmp_path.glob("home/hub/models--me--encoder/snapshots/*/**/*")}
-    assert names == {"config.json", "tokenizer.json", "onnx", "model.onnx"}
+    limits = {"sentence_bert_config.json", "tokenizer_config.json"}
+    assert names == {"config.json", "tokenizer.json", "onnx", "model.onnx", "README.md", *limits}

@@ -78,6 +78,28 @@ def test_answers_to_one_question_are_spread_over_the_blocks(tmp_path):
     assert ranker.contexts[:2] == [("question 15",), ("question 38",)]
 
 
+def test_repeated_rows_and_removal_notices_are_not_ranked(tmp_path, capsys):
+    """In the same block, the copy of a pair would count as a wrong answer to its own question."""
+    path = tmp_path / "faq.csv"
+    rows = [f"question {n},answer {n}" for n in range(20)]
+    notices = ["question 3,[removed]", "[deleted],answer 3"]
+    path.write_text("\n".join(["question,answer", *rows, *rows, *notices]) + "\n")
+    examples = [example for _, example in make_task(data=str(path), block_size=20).examples]
+    assert sorted(example.turns for example in examples) == sorted(
+        (row.split(",")[0],) for row in rows
+    )
+    assert len(set(examples[0].candidates)) == 20
+    out = capsys.readouterr().out
+    assert "not used: 20 duplicate_pair, 1 response_deleted, 1 context_deleted" in out
+
+
+def test_repeated_examples_of_a_task_are_ranked(tmp_path):
+    """The published sizes of these data sets include them, and `prepare` keeps them too."""
+    path = tmp_path / "valid.txt"
+    path.write_text("1 your persona: i ski.\n2 hello there\thi\t\thi|bye\n" * 4)
+    assert len(list(make_task(data=str(path), block_size=4).examples)) == 4
+
+
 def test_a_file_of_another_kind_is_refused(tmp_path):
     path = tmp_path / "faq.jsonl"
     path.write_bytes(b'{"question": "\xe9", "answer": "\xe9"}\n' * 9)
@@ -97,6 +119,22 @@ def test_what_is_measured_by_default(tmp_path):
         example = {"context": "hi", "candidates": [*map(str, range(number))], "label": 0}
         lists.write_text(json.dumps(example) + "\n")
         assert list(make_task(candidates=str(lists)).ks) == ks
+
+
+def test_rows_with_correct_candidates_alone_are_not_ranked(tmp_path, capsys):
+    rows = [
+        {"context": "hi", "candidates": ["a", "b"], "label": [0, 1]},
+        {"context": "hi", "candidates": ["a", "a"], "label": 1},
+        {"context": "hello", "candidates": ["a", "b"], "label": 0},
+    ]
+    path = tmp_path / "lists.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (chosen,) = (example for _, example in make_task(candidates=str(path)).examples)
+    assert chosen.turns == ("hello",)
+    assert "2 of 3 examples are left out" in capsys.readouterr().out
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows[:2]))
+    with pytest.raises(ValueError, match=r"lists\.jsonl contains no wrong candidates"):
+        make_task(candidates=str(path))
 
 
 def test_checkpoint_and_module_agree(reports):

@@ -15,6 +15,7 @@ import yaml
 from support.alike_texts import OtherWriter, sample_texts
 from support.documents import ROOT
 from support.huggingface_export import MAX_TOKENS, exported_folder
+from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import SentenceEncoder, export_model, module_path
 from convert_tf.checkpoints.kinds import CheckpointError
@@ -46,21 +47,28 @@ def exported():
 
 
 @pytest.fixture(scope="module")
-def tokenizer(exported):
+def most_tokens(exported):
+    """Return the number of tokens, with special tokens, to which programs cut texts."""
+    settings = json.loads((exported / "hf" / "sentence_bert_config.json").read_text())
+    return settings["max_seq_length"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(exported, most_tokens):
     tokenizers = pytest.importorskip("tokenizers")
     tokenizer = tokenizers.Tokenizer.from_file(str(exported / "hf" / "tokenizer.json"))
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(most_tokens)
     return tokenizer
 
 
-def encoded(exported, tokenizer, prompt, *, side="right", model="model"):
+def encoded(exported, tokenizer, prompt, *, side="right", model="model", texts=TEXTS):
     """Return the graph's output, float32 `[texts, tokens, dim]`, computed as programs do."""
     settings = json.loads((exported / "hf" / "config_sentence_transformers.json").read_text())
     tokenizer.enable_padding(
         direction=side, pad_id=tokenizer.token_to_id(PADDING), pad_token=PADDING
     )
     prefix = settings["prompts"][prompt] if prompt else ""
-    rows = tokenizer.encode_batch([prefix + text for text in TEXTS])
+    rows = tokenizer.encode_batch([prefix + text for text in texts])
     session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / f"{model}.onnx"))
     feeds = {
         "input_ids": np.array([row.ids for row in rows], np.int64),
@@ -78,6 +86,24 @@ def test_every_place_holds_the_vector_of_sentence_encoder(exported, tokenizer, p
     wanted = np.pad(wanted, ((0, 0), (0, found.shape[2] - wanted.shape[1])))
     np.testing.assert_allclose(found, np.broadcast_to(wanted[:, None], found.shape), atol=1e-5)
     assert np.abs(wanted).max() > 0.1
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+def test_programs_read_as_many_subwords_as_sentence_encoder(exported, tokenizer, prompt):
+    text = "y" * MAX_TOKENS  # a subword for each letter
+    encoder = SentenceEncoder(str(exported / "encoder.onnx"))
+    found = encoded(exported, tokenizer, prompt, texts=[text])[0, 0]
+    wanted, shorter = getattr(encoder, PROMPTS[prompt])([text, text[1:]])
+    np.testing.assert_allclose(found[: len(wanted)], wanted, atol=1e-5)
+    assert np.abs(wanted - shorter).max() > 1e-3
+
+
+@pytest.mark.parametrize("model", ["model", "model_quantized"])
+def test_a_graph_has_a_position_for_the_tokens_of_any_program(exported, model):
+    session = onnxruntime.InferenceSession(str(exported / "hf" / "onnx" / f"{model}.onnx"))
+    ids = np.ones((1, 512 + 2), np.int64)
+    feeds = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    assert np.isfinite(session.run(None, feeds)[0]).all()
 
 
 def test_bytes_are_close(exported, tokenizer):
@@ -104,22 +130,22 @@ def test_kinds_may_be_mixed_in_a_batch(exported, tokenizer):
 @pytest.mark.parametrize(
     "text", ["Hello there!yes", "", "how ARE you,now", " a", "a ", " ", "a  b", "w" * 150]
 )
-def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, text):
+def test_tokens_are_those_of_the_vocabulary(exported, tokenizer, most_tokens, text):
     subwords = read_vocabulary(exported / "run" / "vocab.txt")
     wanted, _ = PlainTokenizer(subwords, num_oov_buckets=7).flat_ids([text])
     tokenizer.no_truncation()
     found = tokenizer.encode(text, add_special_tokens=False).ids
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(most_tokens)
     # The vocabulary has no space character. All characters outside it have the same id.
     assert found == np.minimum(wanted, len(subwords)).tolist()
 
 
-def test_a_word_begins_after_an_unknown_character_and_200_others(exported, tokenizer):
+def test_a_word_begins_after_an_unknown_character_and_200_others(tokenizer, most_tokens):
     tokenizer.no_truncation()
     assert tokenizer.encode("a☃b", add_special_tokens=False).tokens == ["a", UNKNOWN, "b"]
     tokens = tokenizer.encode("q" * 450, add_special_tokens=False).tokens
     assert [i for i, token in enumerate(tokens) if token == "q"] == [0, 200, 400]
-    tokenizer.enable_truncation(MAX_TOKENS)
+    tokenizer.enable_truncation(most_tokens)
 
 
 def test_files_say_what_programs_look_for(exported):
@@ -163,6 +189,15 @@ def test_what_cannot_be_written_is_refused(tiny_modules, tmp_path, options, mess
     with pytest.raises(ValueError, match=message):
         export_model(tiny_modules["single"][0], tmp_path / "hf", **options)
     assert not [*tmp_path.iterdir()]
+
+
+@pytest.mark.parametrize("wider", [{"encoding_dim": 129}, {"similarity_dim": 129}])
+def test_vectors_longer_than_r_are_refused(tmp_path, wider):
+    """The vector r of the tiny encoder has 128 numbers."""
+    run = write_checkpoint(tmp_path / "run", **wider)
+    with pytest.raises(ValueError, match=r"run' has vectors of 129 numbers, .* r, which has 128\."):
+        export_model(run, tmp_path / "hf", format="huggingface")
+    assert not (tmp_path / "hf").exists()
 
 
 def test_earlier_turns_and_other_folders_are_refused(exported, tiny_modules, tmp_path):
@@ -275,11 +310,39 @@ def test_the_card_of_a_module_is_the_card_of_its_folder(tiny_modules, tmp_path):
     assert "| data |" not in text and "| steps | 900 |" in text
 
 
+def test_the_notes_of_a_folder_are_kept(exported, tmp_path):
+    notes = "<!-- hub metadata\nlicense: mit\n-->\n\n## Data\n\nMail."
+    export_model(exported / "hf", tmp_path / "one", format="huggingface", notes=notes)
+    export_model(tmp_path / "one", tmp_path / "two", format="huggingface")
+    one, two = ((tmp_path / name / "README.md").read_text() for name in ("one", "two"))
+    assert yaml.safe_load(two.split("---\n")[1])["license"] == "mit"
+    assert two.count("## Data\n\nMail.") == 1 and one.split("---\n")[1] == two.split("---\n")[1]
+
+
+def test_edited_metadata_for_the_hub_are_kept(exported, tmp_path):
+    """A person, or a form of the hub, sorts entries and writes lists over several lines."""
+    saved = shutil.copytree(exported / "hf", tmp_path / "saved")
+    card = (saved / "README.md").read_text().split("---\n", 2)[2]
+    added = ["license: mit\n", "datasets:\n- mail\n\n- chats\n", "model-index:\n  - name: mine\n"]
+    tags = 'tags:\n- old\n\n- onnx\n"language":\n  - de\n'
+    front = f"{added[0]}{tags}{added[1]}library_name: x\n{added[2]}pipeline_tag: >-\n  y\n"
+    (saved / "README.md").write_text(f"--- \n{front}---\n{card}---\n")
+    export_model(saved, tmp_path / "hf", format="huggingface")
+    found, first = (
+        (folder / "README.md").read_text().split("---\n", 2)
+        for folder in (tmp_path / "hf", exported / "hf")
+    )
+    assert found[1] == first[1] + "".join(added)
+    assert found[2].count("## Ours") == 1 and "license" not in found[2]
+
+
 @pytest.mark.parametrize("notes", ["", "## Results\n\n99 %"])
 def test_a_card_without_an_evaluation_says_so_once_or_has_the_results_of_its_author(
     exported, tmp_path, notes
 ):
-    export_model(exported / "hf", tmp_path / "hf", format="huggingface", notes=notes)
+    ignore = shutil.ignore_patterns("README.md")
+    saved = shutil.copytree(exported / "hf", tmp_path / "saved", ignore=ignore)
+    export_model(saved, tmp_path / "hf", format="huggingface", notes=notes)
     card = (tmp_path / "hf" / "README.md").read_text()
     assert card.count("valuation") == (0 if notes else 1) and "not record" not in card
     (tmp_path / "MODEL_CARD.md").write_text(card)

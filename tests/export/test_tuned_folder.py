@@ -4,13 +4,15 @@ Such programs write `model.safetensors`, a `config.json` with their own entries 
 but no ONNX files. `tests/clients/real/huggingface_probe.py` does so with sentence-transformers.
 """
 
+import itertools
 import json
 import shutil
 
 import numpy as np
 import pytest
 import safetensors.numpy
-from support.huggingface_export import exported_folder
+from support.huggingface_export import MAX_TOKENS, exported_folder
+from support.tiny_checkpoint import write_checkpoint
 
 from convert_tf import SentenceEncoder, export_model
 from convert_tf.checkpoints.identity import identity_of
@@ -142,6 +144,95 @@ def _as_bfloat16(path):
     path.write_bytes(len(said).to_bytes(8, "little") + said + data)
 
 
+LIMITS = {"sentence_bert_config.json": "max_seq_length",
+          "tokenizer_config.json": "model_max_length"}  # fmt: skip
+
+
+def set_limit(folder, most, files=tuple(LIMITS)):
+    """Set `max_seq_length` as sentence-transformers does."""
+    for file in files:
+        settings = json.loads((folder / file).read_text())
+        (folder / file).write_text(json.dumps({**settings, LIMITS[file]: most}))
+
+
+@pytest.mark.parametrize("files", [*itertools.combinations(LIMITS, 1), tuple(LIMITS)])
+def test_a_limit_from_sentence_transformers_is_kept(exported, tmp_path, files):
+    saved = saved_again(exported / "hf", tmp_path / "saved")
+    set_limit(saved, 7, files)  # five subwords, and two tokens that select the kind
+    export_model(saved, tmp_path / "again", format="huggingface")
+    for file, entry in LIMITS.items():
+        assert json.loads((tmp_path / "again" / file).read_text())[entry] == 7
+    export_model(saved, tmp_path / "saved.onnx", network_bits=32)
+    shutil.copytree(exported / "hf" / "onnx", saved / "onnx")
+    for path in (saved, tmp_path / "again", tmp_path / "saved.onnx"):
+        five, six, four = SentenceEncoder(path).encode(["y" * 5, "y" * 6, "y" * 4])
+        np.testing.assert_allclose(five, six, atol=1e-3 * np.abs(five).max())
+        assert np.abs(five - four).max() > 0.01 * np.abs(five).max()
+
+
+def test_a_higher_limit_or_none_does_not_count(exported, tmp_path):
+    saved = saved_again(exported / "hf", tmp_path / "saved")
+    for most in (None, 10**30, 1e30):
+        set_limit(saved, most)
+        export_model(saved, tmp_path / "again", format="huggingface", overwrite=True)
+        settings = json.loads((tmp_path / "again" / "sentence_bert_config.json").read_text())
+        assert settings["max_seq_length"] == MAX_TOKENS + 2
+
+
+def test_a_lowered_limit_is_another_encoder(exported, tmp_path, monkeypatch):
+    monkeypatch.setenv("CONVERT_TF_CACHE", str(tmp_path / "cache"))
+    saved = saved_again(exported / "hf", tmp_path / "saved")
+    before, long_text = identity_of(saved), "y" * MAX_TOKENS
+    assert before.form == ""
+    set_limit(saved, 7)
+    assert identity_of(saved) == before._replace(form="folder-5")
+    lowered = SentenceEncoder(saved).encode([long_text, "y" * 5])
+    np.testing.assert_allclose(*lowered, atol=1e-3 * np.abs(lowered).max())
+    set_limit(saved, MAX_TOKENS + 2)
+    assert identity_of(saved) == before
+    vectors, expected = (
+        SentenceEncoder(path).encode([long_text]) for path in (saved, exported / "hf")
+    )
+    np.testing.assert_allclose(vectors, expected, atol=1e-2 * np.abs(expected).max())
+    assert np.abs(vectors - lowered[:1]).max() > 0.05 * np.abs(vectors).max()
+
+
+def test_limits_without_the_tokens_that_select_a_kind_are_read(exported, tmp_path):
+    """Earlier versions wrote such limits, without `prefix_tokens`. Only JSON files are changed."""
+    saved = shutil.copytree(exported / "hf", tmp_path / "saved")
+    set_facts(saved, max_position_embeddings=MAX_TOKENS, prefix_tokens=None)
+    config = json.loads((saved / "config.json").read_text())
+    del config["prefix_tokens"]
+    (saved / "config.json").write_text(json.dumps(config))
+    set_limit(saved, MAX_TOKENS)
+    export_model(saved, tmp_path / "again", format="huggingface")
+    again = json.loads((tmp_path / "again" / "config.json").read_text())
+    assert (again["max_position_embeddings"], again["prefix_tokens"]) == (MAX_TOKENS + 2, 2)
+    texts = ["y" * MAX_TOKENS, "y" * (MAX_TOKENS + 1)]
+    found, wanted = (SentenceEncoder(path).encode(texts) for path in (saved, exported / "hf"))
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_trained_position_biases_are_kept(tmp_path):
+    """Folders of encoders without position biases have biases of zero, which can be trained."""
+    run = write_checkpoint(tmp_path / "run", use_relative_bias=False)
+    export_model(run, tmp_path / "hf", format="huggingface")
+    before = SentenceEncoder(tmp_path / "hf").encode(TEXTS[:1])
+
+    def change(name, array):
+        return array + np.arange(array.size).reshape(array.shape) * name.endswith("relative_bias")
+
+    saved = saved_again(tmp_path / "hf", tmp_path / "saved", change)
+    export_model(saved, tmp_path / "again", format="huggingface")
+    again, trained = (
+        safetensors.numpy.load_file(folder / "model.safetensors")["blocks.0.relative_bias"]
+        for folder in (tmp_path / "again", saved)
+    )
+    np.testing.assert_array_equal(again, trained)
+    after = SentenceEncoder(tmp_path / "again").encode(TEXTS[:1])
+    assert np.abs(after - before).max() > 0.01 * np.abs(before).max()
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -156,6 +247,9 @@ def _as_bfloat16(path):
         (lambda f: set_facts(f, table_range=[{}, 1]), "cannot be exported: float"),
         (lambda f: set_facts(f, table_range=[None, 1]), "table_range must be two finite numbers"),
         (lambda f: set_facts(f, multi_context=True), "cannot be exported: list index"),
+        (lambda f: set_facts(f, max_position_embeddings=2), "has max_position_embeddings: 2"),
+        (lambda f: set_limit(f, 2), r"config\.json must be a whole number above 2\. Received: 2"),
+        (lambda f: set_limit(f, 7.5), r"config\.json must be a whole number .* Received: 7\.5"),
         (
             lambda f: set_facts(f, feed_forward_dim="x" * 10_000),
             r"feed_forward_dim .{,280}…\. Save",

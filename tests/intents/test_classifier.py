@@ -523,6 +523,41 @@ def test_a_fitted_head_reads_the_encodings_it_was_trained_on():
     assert classifier.fit(TEXTS, LABELS).kind_ == "reduced"
 
 
+def test_copies_of_an_example_change_no_threshold(encoder):
+    """If a copy of a held-out text were trained on, the thresholds would be too high."""
+    options = {"out_of_scope": "confidence", "rejected_share": 0.5, "lexical": None, "names": None}
+    rules = [
+        make(encoder, "logistic", logistic_c=10 / copies, **options).fit(
+            TEXTS * copies, LABELS * copies
+        )
+        for copies in (1, 3)
+    ]
+    once, thrice = ((rule.mixture_.temperature, rule.threshold_) for rule in rules)
+    assert thrice == pytest.approx(once, abs=1e-3)
+
+
+def test_copies_of_validation_examples_are_not_trained_on(encoder, monkeypatch):
+    trained = []
+    train = cross_validation.train_parts
+
+    def observed(*arguments):
+        trained.append(arguments)
+        return train(*arguments)
+
+    monkeypatch.setattr("convert_tf.intents.classifier.train_parts", observed)
+    make(encoder, patience=1, names=None, lexical=None).fit(TEXTS * 2, LABELS * 2)
+    _, rest, held = trained[0]
+    assert {*held.texts} and not {*rest.texts} & {*held.texts}
+
+
+def test_examples_of_weight_0_are_forgotten(encoder):
+    labels = ["order", *LABELS[1:]]  # the first label is wrong
+    weights = np.arange(len(TEXTS)) > 0
+    classifier = make(encoder, "logistic", names=None).fit(TEXTS, labels, weights)
+    assert classifier.examples_ == (TEXTS[1:], LABELS[1:])
+    assert TEXTS[0] not in {row["text"] for row in classifier.nearest_examples(TEXTS[0])}
+
+
 def test_a_grid_is_decided_on_validation_data(encoder):
     grid = {"learning_rate": (1e-6, 0.7), "hidden_dim": (16,)}
     trained = make(encoder).fit(TEXTS, LABELS).predict_proba(QUERIES)
@@ -532,7 +567,7 @@ def test_a_grid_is_decided_on_validation_data(encoder):
         # The best combination is then trained on all examples.
         np.testing.assert_array_equal(classifier.predict_proba(QUERIES), trained)
     with (
-        pytest.raises(ValueError, match="each intent has only one example"),
+        pytest.raises(ValueError, match="each intent has only one distinct example"),
         warnings.catch_warnings(),
     ):
         warnings.simplefilter("ignore")

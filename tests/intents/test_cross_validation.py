@@ -65,7 +65,8 @@ def test_nothing_is_held_out_of_single_examples(examples):
 def test_of_many_examples_one_part_is_enough(examples):
     def sizes(number, folds):
         labels, is_name = np.arange(number) % 2, np.zeros(number, bool)
-        own = examples._replace(texts=[""] * number, labels=labels, is_name=is_name)
+        texts = [*map(str, range(number))]
+        own = examples._replace(texts=texts, labels=labels, is_name=is_name)
         return [part.sum() for part in cv.held_parts(own, seed=0, folds=folds)]
 
     assert sizes(4000, 5) == [800]
@@ -135,6 +136,19 @@ def test_parts_do_not_depend_on_the_order_of_the_examples(examples):
     shuffled = type(examples)(texts[order].tolist(), *(values[order] for values in examples[1:]))
     other = cv.held_parts(shuffled, seed=0)
     assert [{*texts[part]} for part in parts] == [{*texts[order][part]} for part in other]
+
+
+def test_copies_of_an_example_are_held_out_together(examples):
+    """Copies may differ in case, white space and invisible characters."""
+    number, parts = len(examples.texts), cv.held_parts(examples, seed=0)
+    copies = [f" {text.upper()}\u200b" for text in examples.texts]
+    twice = examples.followed_by(examples._replace(texts=copies))
+    for part, own in zip(cv.held_parts(twice, seed=0), parts, strict=True):
+        assert part[:number].tolist() == part[number:].tolist() == own.tolist()
+    # An intent with copies of only one text has no example to spare.
+    single = twice.rows(np.isin(np.arange(2 * number) % number, [0, 4, 5, 8]))
+    held = np.any(cv.held_parts(single, seed=0), axis=0)
+    assert held.tolist() == [False, True, True, False] * 2
 
 
 def test_scores_of_scope_are_of_the_mixture():

@@ -47,6 +47,11 @@ def test_files_are_joined(tmp_path):
         '{"intent": "greet", "utterance": "hi there"}\n{"text": "bye now", "intent": "bye"}\n',
         '{"text": "hi there", "label": 0, "label_text": "greet"}\n'
         '{"text": "bye now", "label": 1, "label_text": "bye"}\n',
+        '{"text": "hi there", "label": 0.0, "label_text": "greet"}\n'
+        '{"text": "bye now", "label": null, "label_text": "bye"}\n',
+        "text,label,label_text\nhi there,0.0,greet\nbye now,,bye\n",
+        '{"text": "hi there", "label": 0, "intent": "greet"}\n'
+        '{"text": "bye now", "intent": "bye"}\n',
         json.dumps([{"text": "hi there", "label": "greet"}, {"text": "bye now", "label": "bye"}]),
         json.dumps(
             {"intents": ["greet", "bye"], "utterances": [{"text": "hi there", "intent": "greet"},
@@ -76,6 +81,37 @@ def test_a_file_is_read_as_what_its_content_is(tmp_path, content, packed):
 def test_texts_of_many_kinds(tmp_path, content, rows):
     (tmp_path / "a").write_text(content, "utf-8")
     assert data.read_labelled(tmp_path / "a") == rows
+
+
+def test_numbers_or_names_are_chosen_for_a_whole_column(tmp_path):
+    rows = "hi,404,greet\nbye,not_found,farewell\n"
+    (tmp_path / "a.csv").write_text(f"text,label,intent\n{rows}")
+    assert data.read_labelled(tmp_path / "a.csv").labels == ["404", "not_found"]
+    rows = "hi,0,greet\nbye,1,bye\nmore,oos,oos\nelse,other,\n"
+    (tmp_path / "a.csv").write_text(f"text,label,label_text\n{rows}")
+    assert data.read_labelled(tmp_path / "a.csv").labels == ["greet", "bye", "oos", "other"]
+    (tmp_path / "a.jsonl").write_text(
+        '{"text": "hi", "label": 0, "label_text": "greet"}\n'
+        '{"text": "bye", "label": 1, "label_text": "bye"}\n'
+        '{"text": "more", "label": "order"}\n'
+    )
+    assert data.read_labelled(tmp_path / "a.jsonl").labels == ["greet", "bye", "order"]
+    (tmp_path / "a.csv").write_text("text,label\nhi,404\nbye,\n")
+    assert data.read_labelled(tmp_path / "a.csv", needs_labels=False).labels == ["404", ""]
+
+
+def test_columns_that_are_empty_in_all_rows_are_ignored(tmp_path):
+    for rows in (
+        [{"text": None, "utterance": "hi", "label": "a"}, {"text": "", "utterance": "yo",
+          "label": "b"}],
+        [{"text": "hi", "label": None, "category": "a"}, {"text": "yo", "label": " ",
+          "category": "b"}],
+        [{"text": "hi", "label": "a"}, {"text": "yo", "intent": "b"}],
+    ):  # fmt: skip
+        (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        assert data.read_labelled(tmp_path / "a.jsonl") == (["hi", "yo"], ["a", "b"])
+    (tmp_path / "a.csv").write_text("text,label,topic\nhi,,a\nyo,,b\n")
+    assert data.read_labelled(tmp_path / "a.csv") == (["hi", "yo"], ["a", "b"])
 
 
 def test_of_a_folder_its_nlu_files(tmp_path):
@@ -110,6 +146,31 @@ def test_of_a_folder_its_nlu_files(tmp_path):
         ("a.json", b'{"a": 1, "b": 2}', "the keys 'a', 'b' in line 1"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a", ', "line 2, is not valid JSON"),
         ("a.jsonl", b'{"text": "a", "label": "b"}\n{"text": "a"}', "line 2 without label"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": "b", "topic": "c"}\n'
+            b'{"text": "a", "label": null, "topic": "c"}',
+            "line 2 without label",
+        ),
+        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top\n", "line 3 without label"),
+        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top,\n", "line 3 without label"),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": "b"}\n{"text": null, "query": "b", "label": "c"}',
+            "line 2 without text",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": "b", "intent": null}\n'
+            b'{"text": "a", "label": null, "intent": "c"}',
+            "line 2 without label",
+        ),
+        (
+            "a.jsonl",
+            b'{"text": "a", "label": 1, "label_text": "b"}\n'
+            b'{"text": "a", "label": 2, "label_text": null}',
+            "line 2 without label",
+        ),
         (
             "a.jsonl",
             b'{"text": "a", "label": ["b"]}',
@@ -202,6 +263,8 @@ def test_what_training_should_know_is_said():
         [*TEXTS, "Where IS my  order", "unheard of"], [*LABELS, "greet", "other"]
     )
     assert "one example: other." in single
+    copies = examples.check_intents([*TEXTS, "no", "No ", "no"], [*LABELS, *["other"] * 3])
+    assert copies == [single]
     assert "'where is my order': order, greet." in several
 
 
@@ -241,6 +304,18 @@ def test_a_spreadsheet_computes_nothing(tmp_path):
     assert [*zip(*read, strict=True)] == rows
 
 
+def test_a_spreadsheet_shows_every_character(tmp_path):
+    """Excel reads a CSV as UTF-8 only if it starts with a byte order mark."""
+    rows = [("£20 – card declined", "a"), ("=1+1 naïve", "")]
+    written = data.labelled_csv(rows)
+    assert written.encode().startswith(b"\xef\xbb\xbftext,label\n")
+    assert data.labelled_csv([("ok", "a")]).startswith("text")
+    (tmp_path / "a.csv").write_text(written, encoding="utf-8")
+    read = data.read_labelled(tmp_path / "a.csv", needs_labels=False)
+    assert [*zip(*read, strict=True)] == rows
+    assert data.is_labelled_csv(tmp_path / "a.csv")
+
+
 @pytest.mark.parametrize("labels", [[], ["a", "a"]])
 def test_there_are_two_intents(labels):
     with pytest.raises(ValueError, match=r"at least two intents.*(no example|only 'a')"):
@@ -264,6 +339,13 @@ def test_folds_hold_each_intent_evenly():
     assert Counter(folds[:10].tolist()) == dict.fromkeys(range(5), 2)
     assert max(Counter(folds[10:17].tolist()).values()) == 2
     assert (folds != data.fold_numbers(labels, 5, seed=4)).any()
+
+
+def test_copies_have_the_same_label_and_look_alike():
+    texts, labels = ["b", "A  x", "a x", "a x", "B\u200b"], ["1", "1", "1", "2", "1"]
+    first, copy_of = data.distinct_examples(texts, labels)
+    assert (first.tolist(), copy_of.tolist()) == ([0, 1, 3], [0, 1, 1, 2, 0])
+    assert [part.tolist() for part in data.distinct_examples([], [])] == [[], []]
 
 
 def test_every_intent_of_two_is_validated_on_and_trained():
@@ -309,3 +391,4 @@ def test_names_of_several_or_of_nothing_are_left_out():
     assert examples.names_of(["3", "card_lost", "cardLost", "refund"]) == {3: "refund"}
     classes = ["oos", "refund", "top_up"]
     assert examples.names_of(classes, left_out="oos", known=["refund"]) == {2: "top up"}
+    assert examples.names_of(classes, left_out="oos", known=["ReFund\u00ad "]) == {2: "top up"}

@@ -104,6 +104,29 @@ def test_a_trained_label_of_texts_out_of_scope_is_not_replaced_by_an_upper_level
     assert decision.answers(probabilities, np.zeros(3)).tolist() == ["oos", "oos", "a"]
 
 
+def test_an_upper_level_may_be_an_intent_itself():
+    labels = np.array(["faq", "faq/hours", "faq/prices", "greet"])
+    probabilities = np.array(
+        [
+            [0.05, 0.48, 0.45, 0.02],  # the level is certain
+            [0.4, 0.3, 0.25, 0.05],  # its own intent is the most probable, but not enough
+            [0.7, 0.1, 0.1, 0.1],  # answered with the intent
+            [0.2, 0.2, 0.1, 0.5],  # nothing is certain
+        ]
+    )
+    decision = SingleIntent(labels, 0.6, None, "confidence", upper_levels=True)
+    answers = decision.answers(probabilities, np.zeros(4))
+    assert answers.tolist() == ["faq", "faq", "faq", "oos"]
+    said = [decision.confidence(*row) for row in zip(probabilities, answers, strict=True)]
+    np.testing.assert_allclose(said, [0.98, 0.95, 0.7, 0.5])
+    # A text whose probabilities are too close is answered with a level too.
+    close = SingleIntent(labels, min_margin=0.2, upper_levels=True)
+    answers = close.answers(probabilities[1:3], np.zeros(2))
+    assert answers.tolist() == ["faq", "faq"]
+    said = [close.confidence(*row) for row in zip(probabilities[1:3], answers, strict=True)]
+    np.testing.assert_allclose(said, [0.95, 0.7])
+
+
 def test_several_intents():
     decision = SeveralIntents(CLASSES, 0.4, "+")
     answers = decision.answers(PROBABILITIES, NEAREST)

@@ -356,7 +356,7 @@ def test_choices_on_held_out_examples_are_refused(tmp_path, monkeypatch, argumen
             ["--head=network", "--learning_rate=nan"],
             r"learning_rate must be .* Received: nan",
         ),
-        (slice(None, None, 4), [], "Each intent has only one example"),
+        (slice(None, None, 4), [], "Each intent has only one distinct example"),
     ],
 )
 def test_what_cannot_be_tuned_is_refused(checkpoint, tmp_path, examples, arguments, message):

@@ -79,6 +79,33 @@ def test_duplicates_across_intents_are_found(encodings):
     assert pair["cosine"] == pytest.approx(1, abs=1e-4)
 
 
+def test_a_copy_does_not_hide_a_wrong_label(encodings):
+    texts, labels = [*TEXTS, "Where  IS my order"], [*LABELS, "order"]
+    place = TEXTS.index("when will my order come")
+    labels[place] = "greet"
+    once = inspect_examples(encodings, LabelledTexts(texts, labels))
+    copied = LabelledTexts([*texts, TEXTS[place].upper()], [*labels, "greet"])
+    assert inspect_examples(encodings, copied) == once
+    assert once["suspects"][0]["number"] == place
+    assert once["examples"] == len(TEXTS)
+
+
+def test_copies_may_list_their_labels_in_any_order(encodings):
+    texts, labels = [*TEXTS, "hi, reset it", "hi, reset IT"], [*LABELS, "reset+greet"]
+    for other in ("reset+greet", "greet + reset", "greet+reset+greet"):
+        data = LabelledTexts(texts, [*labels, other])
+        report = inspect_examples(encodings, data, label_separator="+")
+        assert report["examples"] == len(TEXTS) + 1
+
+
+def test_cosines_of_several_encoders_are_at_most_1():
+    encodings = IntentEncodings([WordEncoder(), WordEncoder(seed=1)])
+    texts, labels = [*TEXTS, TEXTS[-1]], [*LABELS, "reset"]
+    report = inspect_examples(encodings, LabelledTexts(texts, labels))
+    assert [row["cosine"] for row in report["duplicates"]] == [pytest.approx(1, abs=1e-4)]
+    assert report["suspects"][0]["margin"] <= 1
+
+
 def test_one_intent_is_refused(encodings):
     with pytest.raises(ValueError, match=r"at least two intents. Received: only 'x'"):
         inspect_examples(encodings, LabelledTexts(["a", "b"], ["x", "x"]))

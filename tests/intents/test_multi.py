@@ -175,12 +175,35 @@ def test_invisible_labels_in_files_are_no_intents():
         ("ab", [["c"]], {}, "2 texts and 1 sets of labels. Pass a set for each text, an empty"),
         ("ab", [["c"], []], {}, r"at least two intents\. Received: only 'c'"),
         ("ab", [["c"], ["d"]], {"label_separator": ""}, r"between two labels\. Received: ''"),
+        (
+            "ab",
+            [["c"], ["c++"]],
+            {},
+            r"label 'c\+\+' contains '\+', which .* Pass label_separator='\|', or rename it\.",
+        ),
+        ("ab", [["c"], ["+|"]], {}, r"label '\+\|' contains '\+', .* Rename it\."),
+        ("ab", [["c++"], ["a|b"]], {}, r"label 'c\+\+' contains '\+', .* in files\. Rename it\."),
+        ("ab", [["c"], [" d"]], {}, r"label ' d' has white space at its ends"),
         ("ab", [["c"], ["d"]], {"threshold": 2}, r"threshold must be .* less than 1\. Received: 2"),
     ],
 )
 def test_labels_that_are_none_are_refused(texts, labels, options, message):
     with pytest.raises(ValueError, match=message):
         MultiIntentClassifier(WordEncoder(), **options).fit([*texts], labels)
+
+
+def test_copies_of_a_text_are_held_out_together(monkeypatch):
+    held = []
+
+    def observed(options, examples, checked, folds):
+        held.extend(fold.is_held for fold in folds)
+
+    monkeypatch.setattr("convert_tf.intents.multi.held_out_outputs", observed)
+    number, copies = len(TEXTS), [text.title() for text in TEXTS]
+    MultiIntentClassifier(WordEncoder()).fit([*TEXTS, *copies], [*SETS, *SETS])
+    assert np.sum(held, axis=0).tolist() == [1] * 2 * number
+    for part in held:
+        assert part[:number].tolist() == part[number:].tolist()
 
 
 def test_a_refused_fit_changes_nothing(classifier):

@@ -113,6 +113,16 @@ def test_its_encoder_is_read_as_one(made):
     np.testing.assert_allclose(encodings, classifier.encode(TEXTS), atol=0.02)
 
 
+def test_of_a_long_text_as_many_tokens_are_read_as_by_its_run(tmp_path):
+    run = write_checkpoint(tmp_path / "run", max_tokens=6)
+    classifier = IntentClassifier(str(run), "logistic", lexical=None, names=None)
+    classifier.fit(TEXTS, LABELS)
+    export_one_file(classifier, tmp_path / "intents.onnx", network_bits=32)
+    long = [f"{first} {' '.join(TEXTS)}" for first in TEXTS]
+    answers = IntentFile(tmp_path / "intents.onnx").predict_proba(long)
+    np.testing.assert_allclose(answers, classifier.predict_proba(long), atol=0.01)
+
+
 def test_other_files_are_refused(made, tmp_path):
     folder, classifier = made
     export_onnx(folder / "checkpoint", tmp_path / "encoder.onnx")

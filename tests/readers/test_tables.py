@@ -119,6 +119,54 @@ def test_fields_that_a_short_row_lacks_are_none(tmp_path):
     ]
 
 
+@pytest.mark.parametrize("line", ["sep={}\r\n", '"sep={}"\r\n', "\r\nsep={} \n", "sep=\r\n"])
+@pytest.mark.parametrize("delimiter", [";", ",", "\t"])
+def test_the_line_of_a_spreadsheet_that_names_the_delimiter_is_no_row(tmp_path, line, delimiter):
+    rows = [("3", "hello, card 3", "card"), ("4", "my card,\r\nplease; help", "lost")]
+    with open(tmp_path / "a.csv", "w", encoding="utf-8-sig", newline="") as file:
+        file.write(line.format(delimiter))
+        csv.writer(file, delimiter=delimiter).writerows([("id", "text", "label"), *rows * 3])
+    expected = [dict(zip(("id", "text", "label"), row, strict=True)) for row in rows * 3]
+    assert read(tmp_path / "a.csv") == expected
+
+
+def test_a_line_may_name_a_delimiter_that_is_not_recognised_by_itself(tmp_path):
+    (tmp_path / "a.csv").write_text("sep=^\ntext^label\nhi, you^greet\n")
+    assert read(tmp_path / "a.csv") == [{"text": "hi, you", "label": "greet"}]
+    (tmp_path / "a.csv").write_text("sep=x\ntext,label\nnext,x\n")  # a letter is no delimiter
+    assert read(tmp_path / "a.csv") == [{"text": "next", "label": "x"}]
+    (tmp_path / "a.csv").write_text("sep=;\n")
+    assert read(tmp_path / "a.csv") == []
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "delimiter"),
+    [
+        # Saved again by a program: as long as the other lines, and perhaps with quotes.
+        ("a.csv", "sep=,,", ","),
+        ("a.csv", "sep=;;", ";"),
+        ("a.csv", "sep=\t\t", "\t"),
+        ("a.csv", '"sep=;",', ","),
+        ("a.csv", '"sep=,";;', ";"),
+        ("a.csv", " sep=;", ";"),
+        # Saved again with another delimiter.
+        ("a.csv", "sep=;", ","),
+        ("a.csv", "sep=,", ";"),
+        ("a", "sep=:", "\t"),
+        # The suffix decides.
+        ("a.tsv", "sep=,", "\t"),
+        ("a.tab", "sep=;", "\t"),
+    ],
+)
+def test_a_padded_or_wrong_line_of_a_delimiter_does_not_hide_the_header(
+    tmp_path, name, line, delimiter
+):
+    rows = [["text", "label"], ["hi", "greet"], ["bye", "leave"]]
+    (tmp_path / name).write_text("\n".join([line, *map(delimiter.join, rows)]) + "\n")
+    header, *others = rows
+    assert read(tmp_path / name) == [dict(zip(header, row, strict=True)) for row in others]
+
+
 def test_columns_that_are_not_read_may_be_there_twice(tmp_path):
     (tmp_path / "a.csv").write_text("text,note,label,note\nhi,1,a,2\n")
     assert [row["text"] for row in read(tmp_path / "a.csv")] == ["hi"]

@@ -67,6 +67,9 @@ def test_parquet_has_a_column_of_texts(tmp_path):
         ("faq.csv", b"frage,antwort\nWo?,Da.\n", "columns for texts.*'frage', 'antwort'.*'text'"),
         ("faq.csv", b"hi\nwell, no\nyo\n", r"line 2, has more fields than the first row \(2 in"),
         ("log.txt", b"9:00\thi\n" * 9, "no columns for texts.*2 columns"),
+        ("ids.txt", b"id,intent\n1,greet\n2,bye\n", "no columns for texts.*'id', 'intent'"),
+        ("ids", b"source;label;id\nbot;greet;1\n", "no columns for texts.*separated by ';'"),
+        ("topics", b"topic,category\n" + 4 * b"a,b\n", "no columns for texts.*'topic', 'cat"),
         (
             "a.jsonl",
             b'{"frage": "Wo?"}\n',
@@ -102,6 +105,13 @@ def test_a_folder_is_refused_before_its_files_are_read(tmp_path):
         ["hello, text", "bye"],
         ["a\tb", "c\td", "one\ttwo\tthree", "e\tf", "g\th"],
         ["text me, label", "hi"],
+        ["id, label", "no, not, that"],  # names of columns, but not all lines have two fields
+        ["id, label"],
+        ["id, label", "hello, world"],  # a space after the delimiter
+        ["Title, class", "hello, world"],
+        ["Topic, category", "hello, world", "bye, all"],
+        ["Topic, category", *4 * ["hello, world"]],
+        ["Topic,category", *3 * ["hello, world"]],
         ['"open, text', "hi"],
     ],
 )

@@ -141,6 +141,29 @@ def test_an_archive_names_nothing_outside_it(release, tmp_path, get):
     assert not [*tmp_path.rglob("outside.txt")]
 
 
+def test_a_python_without_filters_unpacks_archives(release, tmp_path, monkeypatch, get):
+    extractall = tarfile.TarFile.extractall
+    # As in Python 3.11.3, nothing is checked while members are extracted.
+    options = {"filter": "fully_trusted"} if hasattr(tarfile, "data_filter") else {}
+    monkeypatch.delattr(tarfile, "data_filter", raising=False)
+    monkeypatch.setattr(
+        tarfile.TarFile, "extractall", lambda tar, folder: extractall(tar, folder, **options)
+    )
+    add_archive(release / "absolute-1.tar.gz", {f"{tmp_path}/outside.txt": b"x"})
+    with tarfile.open(release / "link-1.tar.gz", "w:gz") as tar:
+        entry = tarfile.TarInfo("link")
+        entry.type, entry.linkname = tarfile.SYMTYPE, "/"
+        tar.addfile(entry)
+    write_sums(release)
+    folder = get(release.as_uri(), "model-1.tar.gz")
+    assert (folder / "a.txt").read_bytes() == b"one"
+    assert (folder / "sub" / "b.txt").read_bytes() == b"two"
+    for name, message in (("evil", "outside"), ("absolute", "outside"), ("link", "neither a file")):
+        with pytest.raises(DownloadError, match=message):
+            get(release.as_uri(), f"{name}-1.tar.gz")
+    assert not [*tmp_path.rglob("outside.txt")]
+
+
 def test_several_processes_download_once(release, tmp_path):
     program = (
         "import sys; from pathlib import Path\n"

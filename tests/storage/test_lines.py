@@ -24,7 +24,7 @@ from convert_tf.corpora.dumps import CountedFile, read_objects
 from convert_tf.corpora.options import CORPORA
 from convert_tf.data.candidates import read_candidates
 from convert_tf.data.triplets import read_triplets
-from convert_tf.data.utterances import read_utterances
+from convert_tf.data.utterances import UtteranceFiles
 from convert_tf.readers.texts import Texts, filled_texts
 from convert_tf.storage.content import check_is_text
 
@@ -173,7 +173,7 @@ def test_readers_of_corpora_count_it(tmp_path, name):
     ("name", "read"),
     [
         ("candidates", read_candidates),
-        ("utterances", lambda path: read_utterances([path])),
+        ("utterances", lambda path: UtteranceFiles([path])),
         ("lines", Texts),
     ],
 )
@@ -190,7 +190,7 @@ def test_readers_of_texts_stop(tmp_path, name, read, packed):
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("utterances", read_utterances),
+        ("utterances", UtteranceFiles),
         ("triplets", read_triplets),
         ("lines", lambda paths: itertools.chain(*map(Texts, paths))),
     ],

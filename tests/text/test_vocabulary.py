@@ -11,6 +11,7 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
+from convert_tf.corpora import vocabulary
 from convert_tf.corpora.vocabulary import (
     in_graph,
     learn,
@@ -20,6 +21,7 @@ from convert_tf.corpora.vocabulary import (
 )
 from convert_tf.data.records import write_shards
 from convert_tf.data.schema import Example
+from convert_tf.storage.lines import FileChangedError
 from convert_tf.text.counting import WordCounter
 from convert_tf.text.subwords import WORD_START, SubwordConfig
 from convert_tf.text.tokenizer import load_tokenizer
@@ -209,6 +211,29 @@ def test_of_many_sentences_a_sample_is_learnt_from(tmp_path):
     # Each quarter should give 125 sentences, with a standard deviation of 8.
     assert all(85 < n < 165 for n in np.histogram(drawn, bins=4, range=(0, 2000))[0])
     assert len([*sample_sentences(paths, 2000)]) == len([*sample_sentences(paths, 9999)]) == 2000
+
+
+@pytest.mark.parametrize("when", ["counted", "read"])
+@pytest.mark.parametrize("change", ["grows", "shrinks", "is_replaced"])
+def test_files_that_change_while_they_are_sampled_are_an_error(tmp_path, monkeypatch, when, change):
+    path = tmp_path / "text.txt"
+    lines = [f"{number}\n" for number in range(200)]
+    path.write_text("".join(lines))
+    after = {"grows": lines * 2, "shrinks": lines[:50], "is_replaced": lines[::-1]}[change]
+    num_passes = 0
+
+    def changing(paths):
+        nonlocal num_passes
+        num_passes += 1
+        yield from read_sentences(paths)
+        if num_passes == ["counted", "read"].index(when) + 1:
+            path.write_text("".join(after))
+
+    monkeypatch.setattr(vocabulary, "read_sentences", changing)
+    drawn = []
+    with pytest.raises(FileChangedError, match=r"text\.txt was changed or replaced"):
+        drawn.extend(sample_sentences([str(path)], 10))
+    assert len(drawn) <= 10
 
 
 def zipf_words(size=5000):

@@ -307,6 +307,112 @@ def test_the_mrr_decides_between_equal_scores(tmp_path, reciprocals, best):
     assert checkpoint.training_facts(folder)["evaluation"]["step"] == best
 
 
+def _scored(folder, scores, **replaced):
+    """Take six steps in a run whose evaluations, every two steps, have these scores by step.
+
+    `keep_checkpoints` is 9, so that a test can remove the newest checkpoints.
+    """
+
+    def evaluate(step, logs, rows):
+        return {"dev": {"error": scores[step]}, "compared": len(rows)}
+
+    replaced |= {"evaluate": evaluate, "score": lambda row: row["dev"]["error"]}
+    options = {"eval_every": 2, "checkpoint_every": 2, "keep_checkpoints": 9, "steps": 6}
+    return carried_out(folder, replaced=replaced, **options)
+
+
+def _kept(folder):
+    evaluation = checkpoint.training_facts(folder)["evaluation"]
+    return evaluation["step"], evaluation["dev"]["error"]
+
+
+def _forget(folder, *steps):
+    """Remove checkpoints, as if the run had ended before they were written."""
+    for step in steps:
+        shutil.rmtree(folder / "checkpoints" / state.step_folder(step))
+
+
+def test_scores_on_other_data_are_not_compared(tmp_path, capsys):
+    folder = _scored(tmp_path / "run", {0: 1, 2: 8, 4: 6, 6: 7}, evaluated_on="a")
+    assert _kept(folder) == (2, 8)
+    _forget(folder, 4, 6)
+    capsys.readouterr()
+    _scored(folder, {4: 3, 6: 4}, evaluated_on="b")
+    assert _kept(folder) == (6, 4)
+    assert capsys.readouterr().err.count("the evaluation data has changed: scores are not") == 1
+    assert [(r["evaluated_on"], r["compared"]) for r in rows_of(folder)] == [
+        ("a", 0), ("a", 1), ("b", 0), ("b", 1)
+    ]  # fmt: skip
+    _forget(folder, 6)
+    _scored(folder, {6: 2}, evaluated_on="b")
+    assert _kept(folder) == (6, 4)
+    assert "the evaluation data has changed" not in capsys.readouterr().err
+
+
+def test_scores_of_earlier_versions_are_compared(tmp_path, capsys):
+    """Their rows do not say which data they were measured on."""
+    folder = _scored(tmp_path / "run", {0: 1, 2: 8, 4: 6, 6: 7})
+    assert "evaluated_on" not in rows_of(folder)[0]
+    _forget(folder, 4, 6)
+    _scored(folder, {4: 3, 6: 4}, evaluated_on="b")
+    assert _kept(folder) == (2, 8)
+    assert "the evaluation data has changed" not in capsys.readouterr().err
+
+
+def test_scores_of_a_faulty_evaluation_of_earlier_versions_are_not_compared(tmp_path, capsys):
+    folder = _scored(tmp_path / "run", {0: 1, 2: 8, 4: 6, 6: 7})
+    _forget(folder, 4, 6)
+    _scored(folder, {4: 3, 6: 4}, evaluated_on="b", counts_unnamed_rows=False)
+    assert _kept(folder) == (6, 4)
+    assert capsys.readouterr().err.count("the evaluation data has changed") == 1
+
+
+@pytest.mark.parametrize(
+    ("again", "kept"),
+    [
+        ({4: 5, 6: 6}, (4, 8)),  # for example with a lower learning rate
+        ({4: 5, 6: 9}, (6, 9)),
+        ({4: 8, 6: 3}, (4, 8)),
+    ],
+)
+def test_a_run_that_resumes_before_its_best_evaluation_keeps_its_weights(
+    tmp_path, capsys, again, kept
+):
+    folder = _scored(tmp_path / "run", {0: 1, 2: 2, 4: 8, 6: 3})
+    before = weights(folder)
+    _forget(folder, 4, 6)
+    assert "the best weights are from" not in capsys.readouterr().err
+    _scored(folder, again)
+    assert "the best weights are from step 4, after the step to resume from (score 8)" in (
+        capsys.readouterr().err
+    )
+    assert _kept(folder) == kept
+    assert (weights(folder) == before) == (kept[0] == 4)
+    assert [row["dev"]["error"] for row in rows_of(folder)] == [1, 2, *again.values()]
+
+
+def test_an_evaluation_is_repeated_if_the_run_was_killed_while_saving_its_weights(tmp_path):
+    """The files are written one after another, so some of them may be of other weights."""
+    folder = _scored(tmp_path / "run", {0: 1, 2: 2, 4: 8, 6: 3})
+    expected = weights(folder)
+    early = folder / "checkpoints" / state.step_folder(2) / checkpoint.WEIGHTS_FILE
+    shutil.copy(early, folder / checkpoint.WEIGHTS_FILE)
+    record_checksums(folder, [checkpoint.WEIGHTS_FILE])
+    _forget(folder, 4, 6)
+    _scored(folder, {4: 8, 6: 3})
+    assert weights(folder) == expected
+
+
+@pytest.mark.parametrize("content", ["{", '{"evaluation": {"step": "4"}}'])
+def test_damaged_facts_of_the_best_weights_do_not_stop_a_run(tmp_path, content):
+    folder = _scored(tmp_path / "run", {0: 1, 2: 2, 4: 8, 6: 3})
+    (folder / checkpoint.TRAINING_FILE).write_text(content)
+    record_checksums(folder, [checkpoint.TRAINING_FILE])
+    _forget(folder, 4, 6)
+    _scored(folder, {4: 5, 6: 3})
+    assert _kept(folder) == (4, 5)
+
+
 def test_a_run_started_again_keeps_no_map_of_the_earlier_model(finished, tmp_path):
     parts = (checkpoint.SIMILARITY_FILE, checkpoint.PROJECTION_FILE)
     folder = shutil.copytree(finished, tmp_path / "run")

@@ -44,6 +44,25 @@ def test_a_csv_becomes_data_and_a_vocabulary(tmp_path, capsys):
     assert f"train examples            {numbers['train']:>10}\n" in capsys.readouterr().out
 
 
+def test_repeated_rows_do_not_make_the_dev_split_too_small(tmp_path, monkeypatch):
+    """The first fraction is that of all rows; the second, that of the pairs that remain."""
+    path = Path(_faq(tmp_path / "faq.csv", 1000))
+    expected = _prepare(path, tmp_path / "once")
+    header, *rows = path.read_text().splitlines()
+    path.write_text("\n".join([header, *10 * rows]) + "\n")
+    prepare, fractions = own_file.prepare, []
+
+    def recorded(*arguments, options, **others):
+        fractions.append(options.dev_fraction)
+        return prepare(*arguments, options=options, **others)
+
+    monkeypatch.setattr(own_file, "prepare", recorded)
+    repeated = _prepare(path, tmp_path / "run")
+    assert fractions == [pytest.approx(0.02), pytest.approx(0.2)]
+    assert repeated.eval_splits == ("dev",)
+    assert repeated.num_train == expected.num_train
+
+
 def test_a_prepared_file_is_found_again_and_another_one_refused(tmp_path):
     path = _faq(tmp_path / "faq.csv", 50)
     first = _prepare(path, tmp_path / "run")

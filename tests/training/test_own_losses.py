@@ -106,9 +106,38 @@ def test_two_losses_with_the_same_metric_are_refused(corpus, tmp_path):
 
 
 def test_an_evaluator_with_the_name_of_a_split_is_refused(corpus, tmp_path):
-    with pytest.raises(ValueError, match=r"name of an evaluation split\. Received: dev"):
+    with pytest.raises(ValueError, match=r"name of an evaluation split, .* Received: dev"):
         _train(corpus, tmp_path / "run", evaluators={"dev": lambda _: {"score": 1.0}})
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", ["pairs", "step", "seconds", "ranking_loss", "length_loss"])
+def test_an_evaluator_with_the_name_of_another_entry_is_refused(corpus, tmp_path, name):
+    """With the name `pairs`, the curves could not be drawn; with `step`, no run could resume."""
+    evaluators = {name: lambda _: {"score": 1.0}}
+    with pytest.raises(ValueError, match=rf"another entry of metrics\.jsonl\. Received: {name}\."):
+        _train(corpus, tmp_path / "run", evaluators=evaluators, losses=[Length(weight=1.0)])
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_evaluator_may_have_the_name_of_a_metric_that_is_not_reported(corpus, tmp_path):
+    class Unused(Length):
+        metrics = ("unused",)
+
+    run = _train(
+        corpus, tmp_path / "run", losses=[Unused(weight=0.0)],
+        evaluators={"unused": lambda _: {"score": 1.0}},
+    )  # fmt: skip
+    assert rows_of(run)[-1]["unused"] == {"score": 1.0}
+
+
+def test_every_other_entry_of_a_row_is_a_name_that_no_evaluator_may_have(corpus, tmp_path):
+    run = _train(corpus, tmp_path / "run", options={"eval_splits": ("dev",)})
+    names = {name for row in rows_of(run) for name in row} - {"dev"}
+    assert "evaluated_on" in names
+    for name in names:
+        with pytest.raises(ValueError, match=f"Received: {name}"):
+            _train(corpus, tmp_path / "other", evaluators={name: lambda _: {"score": 1.0}})
 
 
 def test_an_evaluator_is_reported_and_selects_the_weights_where_no_split_does(corpus, tmp_path):

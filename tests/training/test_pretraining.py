@@ -335,6 +335,16 @@ def test_a_stopped_run_ends_like_one_that_was_not(data, tmp_path, capsys):
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_graphs")
+def test_other_batches_are_evaluated_on_the_same_data(data, tmp_path):
+    before, *_ = _pretrain(data, tmp_path / "run", steps=1)
+    _pretrain(data, tmp_path / "run", steps=2, batch_tokens=300)
+    last = _pretrain(data, tmp_path / "run", steps=3, eval_examples=19)[-2:]
+    same, other = (row["evaluated_on"] for row in last)
+    assert before["evaluated_on"] == same != other
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_graphs")
 def test_a_tracker_gets_the_evaluations(data, tmp_path):
     numbers = {}
     options = Pretraining(

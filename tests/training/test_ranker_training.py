@@ -40,6 +40,7 @@ from convert_tf.ranking.checkpoint import TrainedRanker, make_tokenize, ranking_
 from convert_tf.storage.checksums import record_checksums
 from convert_tf.training.mining import mine
 from convert_tf.training.optimizers import decaying_on_plateau
+from convert_tf.training.ranker import data as data_module
 from convert_tf.training.ranker.data import open_examples, with_dev_candidates
 from convert_tf.training.ranker.task import _weights_of, freeze, make_ranker_training, train_ranker
 from convert_tf.training.state import saved_checkpoints
@@ -239,6 +240,23 @@ def test_the_learning_rate_falls_when_the_dev_loss_does_not(trunk, files, tmp_pa
     assert factor < 1.0
 
 
+@pytest.mark.usefixtures("no_graphs")
+def test_a_loss_on_other_dev_data_does_not_lower_the_learning_rate(trunk, files, tmp_path):
+    """With twice as many candidates, the loss is higher even if the model has improved."""
+    run = _run(trunk, files, tmp_path / "run", RUNS["bi"], steps=2)
+    rows = [json.loads(line) for line in (files / "dev.jsonl").read_text().splitlines()]
+    further = [f"{text} {number}" for number, text in enumerate(rows[0]["candidates"])]
+    for row in rows:
+        row["candidates"] += further
+    (files / "harder.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    _run(trunk, files, run, RUNS["bi"], dev="harder.jsonl", steps=4)
+    before, first, second = rows_of(run)[-3:]
+    assert first["dev"]["loss"] > before["dev"]["loss"]
+    assert first["evaluated_on"] == second["evaluated_on"] != before["evaluated_on"]
+    assert second["plateau_factor"] == first["plateau_factor"]
+    assert checkpoint.training_facts(run)["evaluation"]["step"] > 2
+
+
 def test_records_give_dev_blocks_and_negatives(trunk, files, tmp_path):
     write_records(tmp_path / "records", 120)
     for split in ("train", "dev"):
@@ -270,6 +288,72 @@ def test_blocks_of_the_dev_data():
         np.testing.assert_array_equal(blocks.right(i), right[i])
     assert with_dev_candidates(examples, is_joint=True).num_examples == 240
     assert len(with_dev_candidates(examples, is_joint=True).candidates[0]) == 20
+
+
+def _dev(lists):
+    """Return dev examples, given a pair of candidates and labels for each of them."""
+    splits = np.arange(len(lists) + 1)
+    texts = TokenIds(np.arange(len(lists), dtype=np.int32), splits)
+    candidates, labels = (
+        [np.array(values) for values in side] for side in zip(*lists, strict=True)
+    )
+    return RankingExamples(texts, texts, candidates, labels)
+
+
+def test_dev_rows_with_correct_answers_alone_are_ranked_in_blocks(capsys):
+    """A row with several correct answers is not a row with wrong ones, which would end the blocks.
+
+    Every context of the others would then be ranked among one candidate, with an R@1 of 1.0.
+    """
+    lists = [([i], [0]) for i in range(200)]
+    lists[7] = ([7, 8, 150], [0, 1, 2])
+    blocks = with_dev_candidates(_dev(lists), is_joint=False)
+    assert [len(given) for given in blocks.candidates] == [100] * 200
+    assert blocks.right(7).tolist() == [7, 8]  # 150 is in the other block
+    assert [blocks.right(i).tolist() for i in range(200) if i != 7] == [
+        [i] for i in range(200) if i != 7
+    ]
+    assert capsys.readouterr().out == ""
+
+
+def test_dev_rows_without_wrong_candidates_are_left_out_if_others_have_them(capsys):
+    lists = [([0], [0]), ([8, 1], [1]), ([2, 3], [0, 1]), ([9, 10, 11], [0, 2])]
+    dev = with_dev_candidates(_dev(lists), is_joint=False)
+    assert [given.tolist() for given in dev.candidates] == [[8, 1], [9, 10, 11]]
+    assert [labels.tolist() for labels in dev.labels] == [[1], [0, 2]]
+    assert dev.contexts.flat.tolist() == [1, 3]
+    assert "2 of 4 dev examples are left out" in capsys.readouterr().out
+
+
+def test_a_few_dev_rows_with_wrong_candidates_do_not_replace_all_others(capsys):
+    lists = [([i], [0]) for i in range(200)]
+    lists[7], lists[9] = ([8, 7], [1]), ([9, 10, 11], [0, 2])
+    blocks = with_dev_candidates(_dev(lists), is_joint=False)
+    assert [len(given) for given in blocks.candidates] == [100] * 200
+    assert blocks.right(7).tolist() == [7]
+    assert blocks.right(9).tolist() == [9, 11]
+    assert "only 2 of 200 dev examples have wrong candidates" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("without", "ranked", "counts"), [(0, 12, True), (3, 9, False), (9, 12, False), (12, 12, True)]
+)
+def test_rows_of_versions_that_ranked_other_candidates_do_not_count(
+    trunk, files, tmp_path, monkeypatch, without, ranked, counts
+):
+    """Earlier versions ranked the correct answers of these rows alone, with an R@1 of 1.0."""
+    monkeypatch.setattr(data_module, "BLOCK_SIZE", 4)
+    rows = [json.loads(line) for line in (files / "dev.jsonl").read_text().splitlines()]
+    for row in rows[:without]:
+        row["candidates"], row["label"] = [row["candidates"][row["label"]]], 0
+    (tmp_path / "dev.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = RankerTraining(
+        **{**BASE, "data": str(files / "train.jsonl"), "dev_data": str(tmp_path / "dev.jsonl")}
+    )
+    ranker, vocabulary = initial_ranker(trunk, RUNS["bi"])
+    data = data_module.RankerData(config, ranker.config, vocabulary)
+    assert data.dev.num_examples == ranked
+    assert data.ranks_as_before == counts
 
 
 @pytest.mark.parametrize("kind", RUNS)

@@ -8,7 +8,8 @@ convert-tf intent train --model model/ --data new.csv --remove old_intent --outp
 ```
 
 With `--model`, the new model is also trained on the examples of this earlier model. Flags that you
-do not set have the values of the earlier model. Only `--kind` and `--names` are chosen again.
+do not set have the values of the earlier model. Only `--kind` and `--names` are chosen again. If
+the encoder of the earlier model was fine-tuned, they stay the same, and `--validation` is required.
 
 The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
@@ -20,12 +21,13 @@ Flags:
     convert_small. With --model, the examples of the earlier model are encoded with this encoder.
   data: Examples: CSV files or nlu.yml, separated by commas.
   model: Also use the examples, the encoder and the options of this model.
-  remove: Intents of --model to omit, separated by commas. A comma inside the name of an intent is
-    not treated as a separator.
+  remove: Intents of --model to omit, separated by commas. Rows of --data that the model already
+    contains are omitted too. A comma inside the name of an intent is not treated as a separator.
   rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two intents
     are merged.
   validation: Files with examples for choosing --kind, --names, --tune and thresholds. Default:
-    cross-validation on --data. --finetune with --tune or --patience needs these files.
+    cross-validation on --data. --finetune with --tune or --patience needs these files, and so does
+    --model if its encoder was fine-tuned.
   label_separator: Character between the labels, such as + or |, if texts may have several intents
     or none.
   output: Folder of the model to write.
@@ -65,14 +67,17 @@ from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, PRECISIONS
 from convert_tf.intents.data import LabelledTexts, read_files
 from convert_tf.intents.encodings import ANY_KIND, encoder_paths, identities_of
 from convert_tf.intents.folder import (
+    MODEL_FILE,
     MODULE_FOLDER,
     classifier_folder,
+    is_recorded,
     module_to_copy,
     read_classifier,
 )
 from convert_tf.intents.head import GRIDS, HEADS
 from convert_tf.intents.options import IntentOptions, SeveralOptions
 from convert_tf.storage.files import only_writer
+from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import listed
 
 if TYPE_CHECKING:
@@ -186,7 +191,8 @@ def _read_model(values: Any) -> Any:
 def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     """Return the examples of `--data`, and of `--model` after `--remove` and `--rename`.
 
-    If a text has different labels in `--data` and in `--model`, the label in `--data` is used.
+    If a text has different labels in `--data` and in `--model`, the label in `--data` is used. Rows
+    of `--data` that the model already contains are removed and renamed like the model's rows.
 
     Raises:
       ValueError: if the model has no such intent, or some labels are numbers and others strings.
@@ -202,10 +208,17 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     for old, new in names.items():
         if new in intents - {*names} - {*removed}:
             print(f"--rename {old}={new} merges two intents: the model already has {new}.")
+    earlier = [*zip(*model.examples_, strict=True)]
+    # Rows of --data that the model already contains would undo --remove and --rename.
+    edited = {(text, str(label)) for text, label in earlier if str(label) in {*removed, *names}}
+    added_rows = [row for row in zip(*added, strict=True) if row not in edited]
+    if already := [repr(row[0]) for row in zip(*added, strict=True) if row in edited]:
+        print(
+            f"--remove and --rename also apply to {len(already):,} rows of --data that the model "
+            f"already contains: {listed(already)}"
+        )
     rows = [
-        (text, names.get(str(label), label))
-        for text, label in zip(*model.examples_, strict=True)
-        if str(label) not in removed
+        (text, names.get(str(label), label)) for text, label in earlier if str(label) not in removed
     ]
     numbers = [label for _, label in rows if not isinstance(label, str)]
     outside = {model.out_of_scope_label} if model.out_of_scope is not None else set()
@@ -215,13 +228,13 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
             "files and --rename are strings. Train this model in Python, where labels can be "
             "numbers."
         )
-    labels = dict(zip(*added, strict=True))
+    labels = dict(added_rows)
     replaced = [f"{text!r}: {label}" for text, label in rows if labels.get(text, label) != label]
     if replaced:
         print(f"labels that --data replaces: {listed(replaced)}")
     rows = [(text, label) for text, label in rows if labels.get(text, label) == label]
     before = {*rows}
-    rows += [row for row in zip(*added, strict=True) if row not in before]
+    rows += [row for row in added_rows if row not in before]
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
 
 
@@ -272,6 +285,11 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     from convert_tf.intents.classifier import IntentClassifier
 
     params = _params(values, model, head)
+    facts = {} if model is None else _kept_facts(values, model)
+    is_tuned = facts.get("finetuning", {}).get("is_finetuned", False)
+    for name in ("kind", "names") if is_tuned else ():  # were chosen when the encoder was tuned
+        if params.get(name, ANY_KIND) == ANY_KIND:
+            params[name] = getattr(model, name)
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     saved = {"overwrite": values.overwrite, "keep_examples": not values.forget_examples}
@@ -294,12 +312,37 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     module = os.path.join(values.model, MODULE_FOLDER) if values.model else None
     module_to_copy(encoder_paths(encoder), values.output, module)  # errors come before training
     classifier = IntentClassifier(encoder, **params)
-    classifier.fit(*examples, validation=validation)
+    classifier.fit(*examples, validation=validation, folds=() if is_tuned else None)
     # The serving module is written first. If the process is killed at this point, the command can
     # be repeated without --overwrite.
     _write_serving(classifier, values)
-    classifier.save(values.output, module=module, **saved)
+    classifier.save(values.output, module=module, notes=facts, **saved)
     return classifier, len(examples.texts)
+
+
+def _kept_facts(values: Any, model: "IntentClassifier") -> dict[str, Any]:
+    """Return the facts that `--model` stores about fine-tuning its encoder; `{}` without them.
+
+    They no longer hold if another encoder is given. A copy of the encoder at another path is not
+    another encoder.
+
+    Raises:
+      ValueError: if the encoder was fine-tuned and there are no validation data, because the
+        examples cannot be held out.
+    """
+    saved = json_file(os.path.join(values.model, MODEL_FILE))
+    facts, paths = saved.get("facts", {}), encoder_paths(model.encoder)
+    if not facts or not any(
+        is_recorded(path, record) for path in paths for record in saved["encoders"]
+    ):
+        return {}
+    if facts.get("finetuning", {}).get("is_finetuned") and not values.validation:
+        raise ValueError(
+            f"The encoder of {values.model} was fine-tuned on its examples, so thresholds and the "
+            "weight of words cannot be fitted on them. Pass other examples as --validation, or "
+            "train again on all examples with --finetune instead of --model."
+        )
+    return facts
 
 
 def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[str, Any]:

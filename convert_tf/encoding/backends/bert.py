@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from convert_tf.checkpoints.bert import json_object, load_bert
+from convert_tf.checkpoints.limits import file_limit
 from convert_tf.checkpoints.vocabulary import plain_tokenizer
 from convert_tf.config.bert import SENTENCE_LAYERS
 from convert_tf.encoding.backends.pickling import OpenedFromPath
@@ -61,13 +62,12 @@ class BertBackend(OpenedFromPath):
         self._check_modules(Path(folder) / _MODULES_FILE)
         self._pooling = self._pooling_of(Path(folder) / _POOLING_FILE)
         self._max_tokens = self._trunk.max_tokens
-        if (Path(folder) / _LENGTH_FILE).is_file():
-            # The maximum length in the folder includes the two special tokens.
-            most = json_object(Path(folder) / _LENGTH_FILE).get("max_seq_length")
-            most = most or self._max_tokens + 2
-            if type(most) is not int or most <= 2:
-                raise self._unusable(f"max_seq_length in {_LENGTH_FILE} is no number above 2")
-            self._max_tokens = min(self._max_tokens, most - 2)
+        try:
+            limit = file_limit(Path(folder) / _LENGTH_FILE, "max_seq_length", special_tokens=2)
+        except ValueError as error:
+            raise self._unusable(error) from error
+        if limit is not None:
+            self._max_tokens = min(self._max_tokens, limit)
 
     def _check_modules(self, path: Path) -> None:
         """Raise an error if the folder has further layers, such as the dense layer of LaBSE.

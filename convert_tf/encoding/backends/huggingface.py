@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from convert_tf.checkpoints.kinds import CONFIG_FILE, ONNX_FILES, SAFETENSORS_FILE, TOKENIZER_FILE
+from convert_tf.checkpoints.limits import folder_max_tokens
 from convert_tf.checkpoints.released import as_onnx
 from convert_tf.encoding.backends.onnx import GraphBackend, checked_number, encode_pieces
 from convert_tf.encoding.signatures import SIGNATURES
@@ -68,8 +69,9 @@ class HuggingFaceBackend(GraphBackend):
         if onnx_file is None and not (folder / SAFETENSORS_FILE).is_file():
             raise self._unusable(f"{ONNX_FILES[-1]} and {SAFETENSORS_FILE} are missing")
         try:
-            subwords = folder_subwords(folder)
-            self._read_config(json_file(folder / CONFIG_FILE), len(subwords))
+            subwords, config = folder_subwords(folder), json_file(folder / CONFIG_FILE)
+            self._read_config(config, len(subwords))
+            self._max_tokens = folder_max_tokens(folder, config)
         except ValueError as error:
             raise self._unusable(error) from error
         graph = folder / onnx_file if onnx_file else as_onnx(folder, graph=ONNX_FILES[0])
@@ -112,7 +114,6 @@ class HuggingFaceBackend(GraphBackend):
 
     def _read_config(self, config: dict[str, Any], vocab_size: int) -> None:
         try:
-            self._max_tokens = checked_number(config, "max_position_embeddings")
             self._padding_id = checked_number(config, "pad_token_id")
             self._width = checked_number(config, "hidden_size")
             checked_number(config, "unknown_id", vocab_size, vocab_size)

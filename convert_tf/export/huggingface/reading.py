@@ -20,10 +20,10 @@ from convert_tf.checkpoints.kinds import (
     TOKENIZER_FILE,
     CheckpointError,
 )
+from convert_tf.checkpoints.limits import folder_max_tokens
 from convert_tf.config.base import check
 from convert_tf.config.model import ModelConfig
 from convert_tf.encoding.backends.huggingface import PYTORCH_FILES, folder_subwords
-from convert_tf.encoding.backends.onnx import checked_number
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
 from convert_tf.storage.json_text import json_file
@@ -52,7 +52,8 @@ def opened_folder(
     Args:
       folder: a folder from `convert-tf export --format huggingface`, or from a program that opened
         such a folder and saved it again.
-      max_tokens: maximum number of tokens per text. If None, the limit in the folder.
+      max_tokens: maximum number of tokens per text. If None, the limit in the folder, which another
+        program may have lowered.
       as_keras: whether to return the encoder as a `DualEncoder`. Otherwise its layers are
         namespaces of arrays.
 
@@ -77,7 +78,7 @@ def opened_folder(
         values = TorchVariables(path / SAFETENSORS_FILE, config, facts)
         encoder = _keras_encoder(config, values) if as_keras else _plain_encoder(config, values)
         similarity_map = values.similarity_map
-        limit = checked_number(facts, "max_position_embeddings")
+        limit = folder_max_tokens(path, facts)
     except (*_OF_DAMAGE, SafetensorError) as error:
         reason = shortened(str(error), 300).removesuffix(".")
         raise CheckpointError(
@@ -158,8 +159,7 @@ def _names(config: ModelConfig) -> list[str]:
     names += layers("norm")
     for i in range(len(config.max_relative_attention)):
         names.append(f"blocks.{i}.query_key.weight")
-        if config.use_relative_bias:
-            names.append(f"blocks.{i}.relative_bias")
+        names.append(f"blocks.{i}.relative_bias")
         parts = ("attention_norm", "hidden", "output", "output_norm")
         names += layers(*(f"blocks.{i}.{part}" for part in parts))
     names.append("reduction.weight")
@@ -186,7 +186,13 @@ def _model_config(facts: dict[str, Any], vocab_size: int) -> ModelConfig:
     """Return the encoder's configuration, without the entries that other programs have added."""
     values = {name: facts[name] for name in ModelConfig.defaults() if name in facts}
     return ModelConfig.from_dict(
-        {**values, "vocab_size": vocab_size, "num_oov_buckets": _UNKNOWN_ROWS}
+        {
+            **values,
+            "vocab_size": vocab_size,
+            "num_oov_buckets": _UNKNOWN_ROWS,
+            # These folders always have the biases, so another program may have trained them.
+            "use_relative_bias": True,
+        }
     )
 
 

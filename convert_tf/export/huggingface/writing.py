@@ -14,6 +14,7 @@ searches look for similar texts. Context and response vectors would find replies
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Sequence, Set
 from pathlib import Path
@@ -24,8 +25,9 @@ import numpy as np
 from safetensors.numpy import save
 
 from convert_tf.checkpoints.kinds import SAFETENSORS_FILE, TOKENIZER_FILE
+from convert_tf.checkpoints.limits import LIMIT_FILES, PREFIX_TOKENS_KEY
 from convert_tf.encoding.backends.huggingface import WEIGHTS_KEY, swapped_mark, weights_checksum
-from convert_tf.export.cards import encoder_card, notes_of, without_metadata
+from convert_tf.export.cards import encoder_card, notes_of, read_card, without_metadata
 from convert_tf.export.huggingface.reading import TABLE_RANGE
 from convert_tf.export.source import EncoderSource
 from convert_tf.extras import needs
@@ -38,7 +40,7 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
-    from convert_tf.export.onnx.graph import BatchGraphBuilder
+    from convert_tf.export.onnx.graph import PREFIX_TOKENS, BatchGraphBuilder
     from convert_tf.export.onnx.ops import as_array, with_one_unknown
     from convert_tf.export.onnx.writing import calibrated, opened_for_onnx
 
@@ -60,6 +62,11 @@ pipeline_tag: sentence-similarity
 language: en
 tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert_tf]
 """
+# The metadata at the start of a card for the hub, and an entry in them with its further lines.
+_FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<metadata>.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
+_ENTRY = re.compile(
+    r"""^(["']?)(?P<key>\w[\w-]*)\1[ \t]*:.*\n(?:(?:[ \t\-\]}].*)?\n)*""", re.MULTILINE
+)
 # A user may type "[PAD]" or "<|context|>", which must be read as plain text. So the names of
 # special tokens begin with a noncharacter, which Unicode reserves for use inside programs.
 _MARK = "\ufdd0"
@@ -84,16 +91,18 @@ def export_huggingface(
         format, even if another program trained it further.
       output: the folder to write.
       max_tokens: maximum number of tokens per text. If None, 512, or the limit of `checkpoint` if
-        it is a module.
-      notes: Markdown to add to the model card. By default, the notes from a module's card. They may
-        contain a comment `<!-- hub metadata … -->` with metadata for the hub, in YAML.
+        it is a module or a folder.
+      notes: Markdown to add to the model card. By default, the notes from the card of a module or a
+        folder. They may contain a comment `<!-- hub metadata … -->` with metadata for the hub, in
+        YAML.
       overwrite: whether to replace a folder that this function wrote.
 
     Returns:
       `output`.
 
     Raises:
-      ValueError: if `output` exists, the checkpoint is damaged, or an argument is out of range.
+      ValueError: if `output` exists, the checkpoint is damaged, reads earlier turns or has
+        encodings that are longer than r, or an argument is out of range.
 
     Example:
       export_huggingface("runs/convert", "my-encoder")
@@ -113,19 +122,26 @@ def _write(
             f"{os.fspath(checkpoint)!r} reads earlier turns, which programs for Hugging Face "
             "folders cannot pass. Export a single-context encoder, such as convert."
         )
+    widest = max(config.encoding_dim, source.similarity_dim)
+    if widest > config.reduced_dim:
+        raise ValueError(
+            f"{os.fspath(checkpoint)!r} has vectors of {widest} numbers, but a Hugging Face folder "
+            f"cannot hold vectors longer than r, which has {config.reduced_dim}. Export an .onnx "
+            "file or a module instead."
+        )
     subwords = read_vocabulary(source.vocabulary)
     special = _special_tokens(len(subwords), has_similarity=source.similarity_map is not None)
     files = {name: json_file(_TEMPLATE / name) for name in _TEMPLATE_FILES}
     _fill_tokenizer(files["tokenizer.json"], subwords, special)
-    files["tokenizer_config.json"]["model_max_length"] = source.max_tokens
-    files["sentence_bert_config.json"]["max_seq_length"] = source.max_tokens
+    for name, entry in LIMIT_FILES.items():
+        files[name][entry] = source.max_tokens + PREFIX_TOKENS
     files["1_Pooling/config.json"]["word_embedding_dimension"] = config.reduced_dim
     settings = files["config_sentence_transformers.json"]
     # The order of prompts matters: sentence-transformers uses the first two names in the list, and
     # mteb uses the last name.
     settings["prompts"] = {n: token for n, token in settings["prompts"].items() if token in special}
     files["config.json"] = _model_config(source, special)
-    notes, metadata = without_metadata(notes or notes_of(checkpoint))
+    notes, metadata = without_metadata(notes or _earlier_notes(checkpoint))
     prompts = {
         kind: [name for name, token in settings["prompts"].items() if token == kind_token]
         for kind, kind_token in _KIND_TOKENS.items()
@@ -150,6 +166,18 @@ def _write(
             graph.metadata_props.add(key=WEIGHTS_KEY, value=weights_of_graphs)
             (folder / "onnx" / f"{name}.onnx").write_bytes(graph.SerializeToString())
         shutil.copyfile(Path(__file__).with_name(MODELING_FILE), folder / MODELING_FILE)
+
+
+def _earlier_notes(checkpoint: str | os.PathLike[str]) -> str:
+    """Return the notes from the card of a module or a folder, with the metadata for the hub."""
+    notes = notes_of(checkpoint)
+    match = _FRONT_MATTER.match(read_card(checkpoint))
+    replaced = {line.partition(":")[0] for line in _HUB_METADATA.splitlines()}
+    metadata = _ENTRY.sub(
+        lambda entry: "" if entry["key"] in replaced else entry[0],
+        match["metadata"] if match else "",
+    )
+    return f"<!-- hub metadata\n{metadata}-->\n\n{notes}" if metadata.strip() else notes
 
 
 def _special_tokens(vocab_size: int, *, has_similarity: bool) -> dict[str, int]:
@@ -271,7 +299,8 @@ def _model_config(source: EncoderSource, special: dict[str, int]) -> dict[str, A
             for name, kind in (("AutoConfig", "ConvertConfig"), ("AutoModel", "ConvertModel"))
         },
         "hidden_size": config.reduced_dim,
-        "max_position_embeddings": source.max_tokens,
+        "max_position_embeddings": source.max_tokens + PREFIX_TOKENS,
+        PREFIX_TOKENS_KEY: PREFIX_TOKENS,
         "num_hidden_layers": len(config.max_relative_attention),
         "num_attention_heads": config.num_heads,
         "vocab_size": config.vocab_size + len(special),

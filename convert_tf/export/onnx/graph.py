@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.onnx.ops import (
     CONTRIB,
@@ -52,6 +53,8 @@ _BATCH_INPUTS: list[Input] = [
     for name in ("input_ids", "attention_mask")
 ]
 BATCH_OUTPUT = "last_hidden_state"
+# The tokenizer and the prompt each put one token before a text, to select the kind of vector.
+PREFIX_TOKENS = 2
 
 
 class GraphBuilder(GraphWriter):
@@ -366,6 +369,8 @@ class BatchGraphBuilder(GraphBuilder):
     cannot compute the hash. Larger ids are not part of a text. The ids in `kind_ids` select the
     kind of vector. If a row has several of them, the largest id is used.
 
+    Texts are not cut. A row may have at least `PREFIX_TOKENS` more tokens than `source.max_tokens`.
+
     Args:
       source, calibrations: as in `GraphBuilder`.
       kind_ids: the ids of the tokens that select a kind of vector, by the kinds in
@@ -383,6 +388,8 @@ class BatchGraphBuilder(GraphBuilder):
         kind_ids: dict[str, int],
     ) -> None:
         super().__init__(source, calibrations)
+        # A program can raise the limit of the folder again, but the graph stays as it is.
+        self._max_tokens = max(source.max_tokens, MAX_TOKENS) + PREFIX_TOKENS
         self._kind_ids = kind_ids
         # Every row is one text, and the network computes r for every text.
         self._replaced = {kind: number for kind, number in kind_ids.items() if kind != "reduced"}

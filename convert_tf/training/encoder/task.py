@@ -3,12 +3,13 @@
 import contextlib
 import dataclasses
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import keras
+import numpy as np
 
 from convert_tf.checkpoints import folder as checkpoint
 from convert_tf.checkpoints.configs import load_config
@@ -35,10 +36,15 @@ from convert_tf.training.processes import (
 )
 from convert_tf.training.state import newest_checkpoint, options_before
 from convert_tf.training.summaries import LOSS, RECALL, curves
-from convert_tf.training.task import Batch, Task, Tracker
+from convert_tf.training.task import Batch, Task, Tracker, short_checksum
 
 _DRAWN = ("R100@1", "context/R100@1", "extra_context/R100@1", "with_history/R100@1")
 _ADDED_FOLDERS = (Kind.TOKEN_IDS, Kind.NEGATIVES, Kind.TEACHER_VECTORS)
+# Entries of a row of `metrics.jsonl` besides the losses' metrics and the evaluations.
+_OTHER_ENTRIES = (
+    *("step", "pairs", "pairs_per_second", "seconds", "cpu_seconds", "evaluated_on"),
+    *("ranking_loss", "batch_accuracy"),
+)
 Evaluator = Callable[[DualEncoder], dict[str, float]]
 
 
@@ -71,7 +77,8 @@ def train(
       losses: your own losses, which are added to the losses in `training`.
       evaluators: your own evaluations, as a dict from name to function. A function takes the
         encoder and returns a dict of numbers, which are reported together with the results on the
-        evaluation splits. Choose other names than those of these splits. Without evaluation
+        evaluation splits. Choose other names than those of these splits, of the losses' metrics
+        and of the other entries of `metrics.jsonl`, such as `step` and `pairs`. Without evaluation
         splits, the best weights are chosen by the first number that the first function returns.
       trackers: functions that are called with a step and a dict of the values measured at this
         step; see `Task`.
@@ -83,7 +90,8 @@ def train(
     Raises:
       ValueError: if the data is unusable, `output` contains a different run, a vocabulary or a
         checkpoint does not match (`CheckpointError`), an evaluator has the name of an evaluation
-        split, or two losses report a metric of the same name.
+        split or of another entry of `metrics.jsonl`, or two losses report a metric of the same
+        name.
       FloatingPointError: if the loss or a weight became NaN or infinite. The last checkpoint is
         kept.
       OSError: if a file cannot be read or written.
@@ -97,11 +105,8 @@ def train(
     model, config, vocabulary = chosen_options(
         model, training, output=output, vocabulary=vocabulary, init_from=init_from, recipe=recipe
     )
-    if names := sorted({*config.eval_splits} & {*(evaluators or {})}):
-        raise ValueError(
-            f"evaluators must not have the name of an evaluation split. Received: "
-            f"{', '.join(names)}. Choose another name."
-        )
+    evaluators = evaluators or {}
+    _check_names(evaluators, {*config.eval_splits, *_OTHER_ENTRIES})
     with contextlib.ExitStack() as held:
         held.enter_context(leaving_at_once(processes))
         if not processes.is_first:  # only process 0 prints
@@ -117,6 +122,7 @@ def train(
                 processes=processes,
             )
             used = opened_losses(data, [*config.losses(), *losses])
+            _check_names(evaluators, {metric for loss in used for metric in loss.metrics})
             devices = spread_over_devices(
                 processes, batch_size=config.micro_batch or config.batch_size
             )
@@ -126,10 +132,18 @@ def train(
         precision = agreed_precision(processes, config.precision)
         with processes.together():
             task = EncoderTask(
-                data, used, folder=folder, precision=precision, evaluators=evaluators or {}
+                data, used, folder=folder, precision=precision, evaluators=evaluators
             )
             task.trackers = trackers
         return carry_out(task)
+
+
+def _check_names(evaluators: Mapping[str, Evaluator], taken: Set[str]) -> None:
+    if names := sorted(taken & evaluators.keys()):
+        raise ValueError(
+            "evaluators must not have the name of an evaluation split, or of another entry of "
+            f"metrics.jsonl. Received: {', '.join(names)}. Choose another name."
+        )
 
 
 def _identity(data: EncoderData) -> dict[str, Any]:
@@ -155,6 +169,13 @@ def _identity(data: EncoderData) -> dict[str, Any]:
     if config.source_shares and isinstance(train, ArrayExamples):
         facts["sources"] = train.sources_checksum()
     return facts
+
+
+def _arrays_of(batch: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
+    """Yield the arrays of a packed batch, without the empty rows that some devices need."""
+    is_used = batch["segment_lengths"].any(axis=1)
+    for name, array in sorted(batch.items()):
+        yield array[is_used] if name in ("segment_lengths", "token_ids") else array
 
 
 def opened_losses(data: EncoderData, losses: Sequence[Loss]) -> list[Loss]:
@@ -217,6 +238,9 @@ class EncoderTask(Task):
         additions = [addition for loss in losses for addition in loss.additions]
         self._batches = data.batches(additions, precision=precision)
         self._evaluation_batches = data.evaluation_batches()
+        for split in config.eval_splits[:1]:  # the one that `score` reads
+            batches = self._evaluation_batches[split]
+            self.evaluated_on = short_checksum(x for batch in batches for x in _arrays_of(batch))
         self._facts_before: dict[str, Any] = {}
 
     def options(self) -> dict[str, Any]:

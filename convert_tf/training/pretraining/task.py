@@ -33,7 +33,7 @@ from convert_tf.training.loop import carry_out, only_run_in
 from convert_tf.training.optimizers import LOSS_SCALE, InverseSquareRoot
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import curves
-from convert_tf.training.task import Batch, Task, Tracker
+from convert_tf.training.task import Batch, Task, Tracker, short_checksum
 
 _MEANS = ("masked_loss", "masked_accuracy", "next_loss", "next_accuracy")
 POSITION_KEY = "position"
@@ -288,12 +288,13 @@ class PretrainingTask(Task):
             seed=config.seed,
             batch_tokens=config.batch_tokens,
         )
+        dev = data.open("dev", max_tokens=config.max_tokens, **options)
         self._evaluation_batches = evaluation_batches(
-            data.open("dev", max_tokens=config.max_tokens, **options),
-            trunk.config,
-            max_examples=config.eval_examples,
-            batch_tokens=config.batch_tokens,
+            dev, trunk.config, max_examples=config.eval_examples, batch_tokens=config.batch_tokens
         )
+        # Not of the batches, which depend on --batch_tokens.
+        numbers = np.arange(min(config.eval_examples, dev.num_examples))
+        self.evaluated_on = short_checksum(dev.token_ids(dev.load(numbers)))
         self.unknown_share = share_of_unknown(data, examples, config.data)
 
     def options(self) -> dict[str, Any]:

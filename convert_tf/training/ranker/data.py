@@ -40,6 +40,8 @@ class RankerData:
       config: training options, with the number of steps and the intervals filled in.
       examples: training examples.
       dev: examples for evaluation, with candidates to rank.
+      ranks_as_before: whether versions without `evaluated_on` in `metrics.jsonl` ranked the same
+        candidates. They did not leave out rows without wrong candidates.
       unknown_share: share of unknown tokens in the first training examples.
       batches: endless iterator over the training batches.
 
@@ -63,10 +65,10 @@ class RankerData:
             )
 
         self.examples = opened(config.data, "train", config.max_examples or None)
-        self.dev = with_dev_candidates(
-            opened(config.dev_data, "dev", config.eval_examples),
-            is_joint=ranker.head.head == "cross",
-        )
+        given = opened(config.dev_data, "dev", config.eval_examples)
+        self.dev = with_dev_candidates(given, is_joint=ranker.head.head == "cross")
+        # If a row had several candidates, those versions ranked all rows as they were given.
+        self.ranks_as_before = self.dev is given or max(map(len, given.candidates)) == 1
         first = self.examples.contexts
         self.unknown_share = checked_share(
             first.flat[: first.row_splits[:SAMPLE][-1]],
@@ -176,10 +178,13 @@ def _last_tokens(texts: TokenIds, max_tokens: int) -> TokenIds:
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
     """Return the examples with candidates to rank.
 
-    If the examples already have wrong candidates, they are returned unchanged. Otherwise, the
-    examples are divided into blocks, and the candidates for a context are the responses of its
-    block. A block has 100 examples for a bi- or poly-encoder. It has only 20 for a cross-encoder,
-    which must read every pair.
+    If at least half of the examples have wrong candidates, these examples are returned, and the
+    number of the others is printed. Otherwise, the examples are divided into blocks, and the
+    candidates for a context are the responses of its block. Wrong candidates of single examples are
+    then ignored, and the number of these examples is printed. If an example has several correct
+    responses, the block contains the first one. The others are not counted as wrong if they are in
+    the block too. A block has 100 examples for a bi- or poly-encoder. It has only 20 for a
+    cross-encoder, which must read every pair.
 
     Args:
       examples: examples of the dev data.
@@ -188,24 +193,50 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     Raises:
       ValueError: if there are too few examples for one block.
     """
-    if any(len(given) > 1 for given in examples.candidates):
+    total = examples.num_examples
+    has_wrong = np.array(
+        [not np.isin(given, examples.right(i)).all() for i, given in enumerate(examples.candidates)]
+    )
+    number = int(has_wrong.sum())
+    if number == total:
         return examples
+    if 2 * number >= total:
+        print(
+            f"{total - number:,} of {total:,} dev examples are left out: they have no wrong "
+            "candidates"
+        )
+        return _chosen(examples, np.flatnonzero(has_wrong))
+    if number:
+        print(
+            f"only {number:,} of {total:,} dev examples have wrong candidates. These candidates "
+            "are ignored: the candidates for a context are the responses of other examples"
+        )
     size = _DEV_LIST if is_joint else BLOCK_SIZE
-    usable = examples.num_examples // size * size
+    usable = total // size * size
     if not usable:
         raise ValueError(
             f"Ranking among {size} candidates needs at least {size} dev examples. Received: "
-            f"{examples.num_examples}. Use more examples."
+            f"{total}. Use more examples."
         )
-    right = np.concatenate(examples.candidates[:usable]).reshape(-1, size)
     candidates, labels = [], []
-    for block in right:
+    for start in range(0, usable, size):
+        block = [examples.right(i) for i in range(start, start + size)]
         # A text that is the correct response for several contexts becomes a single candidate.
-        texts, places = np.unique(block, return_inverse=True)
+        texts = np.unique([right[0] for right in block])
         candidates += [texts] * size
-        labels += [*places[:, None]]
+        labels += [np.flatnonzero(np.isin(texts, right)) for right in block]
     contexts = examples.contexts.take(np.arange(usable))
     return RankingExamples(contexts, examples.pool, candidates, labels)
+
+
+def _chosen(examples: RankingExamples, numbers: np.ndarray) -> RankingExamples:
+    """Return the examples with the given numbers, with the same pool of candidates."""
+    return RankingExamples(
+        examples.contexts.take(numbers),
+        examples.pool,
+        [examples.candidates[i] for i in numbers],
+        [examples.labels[i] for i in numbers],
+    )
 
 
 def open_sampler(examples: RankingExamples, config: RankerTraining) -> NegativeSampler | None:

@@ -18,6 +18,7 @@ from convert_tf.checkpoints.loading import initial_ranker, load_ranker_config
 from convert_tf.checkpoints.released import model_path
 from convert_tf.config.bert import BertConfig
 from convert_tf.config.ranker import RANKER_RECIPES, HeadConfig, RankerTraining, ranker_recipe
+from convert_tf.data.ranking_batches import RankingExamples
 from convert_tf.data.tasks.formats import head_of, task_format_of
 from convert_tf.models.losses import softmax_losses
 from convert_tf.models.ranker import RankerModel
@@ -30,7 +31,7 @@ from convert_tf.training.ranker.data import RankerData
 from convert_tf.training.state import options_before
 from convert_tf.training.step import Objective, compile_with
 from convert_tf.training.summaries import LOSS, RECALL, curves
-from convert_tf.training.task import Batch, Task, Tracker
+from convert_tf.training.task import Batch, Task, Tracker, short_checksum
 
 _RESCALED_ON = 256  # number of contexts used to measure the spread of the trunk's outputs
 _PLATEAU_DECAY = 0.4  # arXiv 1905.01969 §5.1
@@ -222,7 +223,8 @@ class RankerTask(Task):
     """The task of fine-tuning a ranker, for `train_ranker`.
 
     The weights with the highest R@1 on the dev data are kept. The learning rate is reduced after
-    each evaluation in which the loss on the dev data is not lower than its earlier minimum.
+    each evaluation in which the loss on the dev data is not lower than its earlier minimum on the
+    same data.
 
     Args:
       ranker: the ranker to train. Its weights must already be initialised.
@@ -249,6 +251,8 @@ class RankerTask(Task):
     ) -> None:
         self.ranker, self.data, self._started = ranker, data, started
         self.folder, self.config, self.vocabulary = folder, data.config, vocabulary
+        self.evaluated_on = short_checksum(_arrays_of(data.dev))
+        self.counts_unnamed_rows = data.ranks_as_before
         if std := data.config.output_std:
             factor = ranker.rescale_outputs(data.first_contexts(_RESCALED_ON), std)
             print(f"outputs rescaled by {factor:.4g} to a standard deviation of {std:g}")
@@ -310,6 +314,12 @@ class RankerTask(Task):
         if before.model != self.ranker.config.model:
             changes["model"] = (before.model, self.ranker.config.model)
         return changes
+
+
+def _arrays_of(examples: RankingExamples) -> Iterator[np.ndarray]:
+    for texts in (examples.contexts, examples.pool):
+        yield from texts
+    yield from (*examples.candidates, *examples.labels)
 
 
 def _weights_of(folder: str) -> str:
