@@ -10,15 +10,16 @@ python benchmarks/papers.py --write
 the tasks, which the project does not include. `FILES` in `paper_cells.py` lists their names; files
 may also be compressed (.zst, .gz). If a cell needs a file or `--bert` and it is missing, the script
 reports this and skips the cell. The commands of a cell run in the folder `--data`, once for each
-seed. Folders and files that several cells read are made only once (`MADE`). If the files in
-`--data` or `--bert` that they were made from have changed, they are made again. Cells that are
-already in the results are not measured again, unless one of their commands has changed.
+seed. Folders and files that several cells read are made only once (`MADE`). They are made again if
+their source files in `--data` or `--bert` have changed. Cells that are already in the results are
+not measured again, unless one of their commands has changed.
 
 The results are stored in docs/papers.json. The script makes the rows of the page's section "Small
 tables" from them; with `--write` it does nothing else. ± is the standard deviation over seeds.
 """
 
 import datetime
+import functools
 import itertools
 import json
 import re
@@ -74,7 +75,7 @@ def with_made(commands: Sequence[str]) -> list[str]:
 
 
 def inputs_of(commands: Sequence[str], values: Mapping[str, str], data: Path) -> list[str]:
-    """Return a line for each of the tasks' files and of BERT's files that commands read.
+    """Return a line for each file of the tasks and of BERT that the commands read.
 
     A line contains the file's name, its size in bytes and its SHA-256.
 
@@ -88,11 +89,21 @@ def inputs_of(commands: Sequence[str], values: Mapping[str, str], data: Path) ->
     if "BERT" in words and values.get("BERT"):
         files = sorted(path for path in Path(values["BERT"]).iterdir() if path.is_file())
         paths |= {f"BERT/{path.name}": path for path in files}
-    return [f"{name} {path.stat().st_size} {file_checksum(path)}" for name, path in paths.items()]
+    states = {path: path.stat() for path in paths.values()}
+    return [
+        f"{name} {states[path].st_size} {_checksum(path, states[path].st_mtime_ns)}"
+        for name, path in paths.items()
+    ]
+
+
+@functools.lru_cache
+def _checksum(path: Path, _modified: int) -> str:
+    """Return the checksum of a file, which is read only once as long as it is not modified."""
+    return file_checksum(path)
 
 
 def keep_if_made_by(path: Path, commands: Sequence[str], inputs: Sequence[str]) -> None:
-    """Remove a folder or file, complete or not, if other commands or inputs made it.
+    """Remove a folder or file, complete or not, that other commands or inputs made.
 
     The commands and inputs are then stored in a file next to it, for later calls. Records of
     earlier versions lack the inputs. If the commands are the same, the inputs are added to such a
@@ -137,7 +148,7 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
     """Run a command of a cell in the folder with the tasks' files.
 
     If the command reads a folder or file of `MADE` that does not exist yet, or that other commands
-    or inputs made, this is made first.
+    or inputs made, this folder or file is made first.
 
     Args:
       command: the command, as in `Cell.commands`.

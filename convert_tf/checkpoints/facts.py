@@ -77,7 +77,7 @@ def module_form(path: str | os.PathLike) -> str:
 
     Raises:
       ValueError: if the `training.json` of a module is damaged or missing, or a file with a limit
-        of a Hugging Face folder is damaged.
+        in a Hugging Face folder is damaged.
     """
     kind = kind_of(path)
     if kind is Kind.HUGGING_FACE_ENCODER:

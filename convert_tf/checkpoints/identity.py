@@ -86,7 +86,7 @@ def identity_of(path: str | os.PathLike[str]) -> EncoderIdentity:
     Raises:
       OSError: if a file cannot be read.
       ValueError: if the `training.json` of a module is damaged or missing, or a file with a limit
-        of a Hugging Face folder is damaged.
+        in a Hugging Face folder is damaged.
     """
     path = os.fspath(path)
     if path.endswith(ONNX_SUFFIX) and (origin := _origin_of(path)):

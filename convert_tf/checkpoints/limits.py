@@ -1,4 +1,4 @@
-"""The maximum length of texts in Hugging Face folders, from the files of several programs."""
+"""Read the maximum length of texts from the files in a Hugging Face folder."""
 
 from pathlib import Path
 from typing import Any
@@ -7,7 +7,7 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE
 from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import shortened
 
-# The entry in config.json: how many tokens before each text its limits include.
+# The entry in config.json with the number of tokens before each text that its limit includes.
 PREFIX_TOKENS_KEY = "prefix_tokens"
 # Files for other programs, and their entries with the maximum number of tokens.
 LIMIT_FILES = {
@@ -20,7 +20,7 @@ _CONFIG_LIMIT = "max_position_embeddings"
 def folder_max_tokens(folder: Path, config: dict[str, Any]) -> int:
     """Return the maximum number of subwords per text, the smallest limit in a folder's files.
 
-    If a user lowers `max_seq_length` in sentence-transformers, `config.json` keeps its value.
+    If a user lowers `max_seq_length` in sentence-transformers, `config.json` keeps the old limit.
 
     Args:
       folder: a folder from `convert-tf export --format huggingface`.

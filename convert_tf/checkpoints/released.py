@@ -8,7 +8,6 @@ file. If this file does not exist, it is made from the module, without TensorFlo
 cache of downloads.
 """
 
-import contextlib
 import difflib
 import importlib.util
 import os
@@ -319,8 +318,15 @@ def hub_folder(address: str) -> str:
             _downloaded(address, *files, revision=folder.name)
         # These files are optional. The ONNX files contain the checksum of the first.
         for file in (SAFETENSORS_FILE, *LIMIT_FILES, HUB_CARD_FILE):
-            with contextlib.suppress(FileNotFoundError):
+            try:
                 _downloaded(address, file, revision=folder.name)
+            except FileNotFoundError as error:
+                if file in LIMIT_FILES and _is_unanswered(error.__cause__):
+                    print(
+                        f"warning: the cache does not say whether {address} has a {file}, and the "
+                        "hub does not answer, so a limit in this file is ignored",
+                        file=sys.stderr,
+                    )
     except (ImportError, OSError, ValueError) as error:
         reason = next(iter(str(error).splitlines()), repr(error)).rstrip(". ")
         raise ModuleNameError(
@@ -339,12 +345,19 @@ def _downloaded(address: str, *files: str, revision: str | None = None) -> Path:
     """
     with needs("huggingface", "The hub"):
         from huggingface_hub import hf_hub_download
-        from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+        from huggingface_hub.errors import EntryNotFoundError
     for file in files:
         try:
             return Path(hf_hub_download(address.removeprefix(SCHEME), file, revision=revision))
         except EntryNotFoundError as error:
             problem = error
-    if files == (CONFIG_FILE,) and isinstance(problem, LocalEntryNotFoundError):
-        raise problem  # the hub was not asked, or does not answer
+    if files == (CONFIG_FILE,) and _is_unanswered(problem):
+        raise problem
     raise FileNotFoundError(f"{files[-1]} is missing there ({problem})") from problem
+
+
+def _is_unanswered(error: BaseException | None) -> bool:
+    """Return whether a file is not in the cache, and the hub was not asked or does not answer."""
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    return isinstance(error, LocalEntryNotFoundError)

@@ -356,8 +356,8 @@ def _earlier(fields: Mapping[str, Any], file: CountedFile) -> tuple[list[Turn], 
     The turns come from `history` or PolyAI's `context/0` and so on. If an item of `history` is a
     question with its answer, these answers count. Otherwise, no turn before the context does.
 
-    Only the turns after the last turn without text in `history` are used, because a turn does not
-    answer the turn before such a gap. The file counts the turns without text.
+    Only the turns after the last turn without text in `history` are used, because the turn after
+    such a gap does not answer the turn before it. The file counts the turns without text.
     """
     history = fields.get("history")
     if isinstance(history, list):
@@ -367,7 +367,7 @@ def _earlier(fields: Mapping[str, Any], file: CountedFile) -> tuple[list[Turn], 
             if turn is not None and _has_text(turn):
                 turns.append(turn)
             else:
-                # A missing turn is no malformed line: chats often begin with [null, "Hi!"].
+                # A missing turn does not make a line bad: chats often begin with [null, "Hi!"].
                 file.skip("empty_turn", is_bad=False)
                 turns = []
         has_answers = any(isinstance(one, list) or len(_turns_of(one)) > 1 for one in history)

@@ -90,8 +90,8 @@ def text_field(fields: Mapping[str, Any], name: str) -> str:
 def name_field(fields: Mapping[str, Any], name: str, *, kinds: Any = str) -> str:
     """Return an optional short text, such as an author; `""` if the field is missing or empty.
 
-    For missing values, pandas writes NaN. In a column with missing values, it writes the integer 1
-    as `1.0`, which is read as 1.
+    pandas writes NaN for missing values, so NaN counts as missing. In a column with missing values,
+    it writes the integer 1 as `1.0`, which is read as 1.
 
     Args:
       fields: the fields of an object, by name.

@@ -185,7 +185,7 @@ def create_examples(
         if turn.id == TITLE_ID:
             counts.titles += 1
             if rules.more_pairs and post:
-                # The author of a post answers no one else, so self-replies are allowed here.
+                # A post and its title have the same author, so self-replies are allowed here.
                 reason = (
                     _skip_reason(post, rules, "response")
                     or _skip_reason(turn, rules, "context")

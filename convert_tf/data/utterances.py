@@ -96,11 +96,11 @@ class UtteranceFiles:
       ignored_labels: names of sources whose labels are not intents. Their texts have no label.
 
     Attributes:
-      pipes: the paths that are not regular files, so that they can be read only once.
+      pipes: the paths that are not regular files and can therefore be read only once.
 
     Raises:
-      ValueError: if there is no file; while reading, if a row has no text, or no row has one of the
-        sources in `ignored_labels`.
+      ValueError: if there is no file; while reading, if a row has no text, or a source in
+        `ignored_labels` occurs in no row.
       FileChangedError: while reading, if a file changed after this object was created.
     """
 
@@ -112,7 +112,7 @@ class UtteranceFiles:
 
     def __iter__(self) -> Iterator[Utterance]:
         seen: set[bytes] = set()
-        unlabelled: set[bytes] = set()  # remains empty if no label can be lost
+        unlabelled: set[bytes] = set()  # stays empty without pipes: no label is lost
         num_lost = 0
         labelled_later = frozenset() if self.pipes else self._labelled_later
         for utterance, digest in self._rows():

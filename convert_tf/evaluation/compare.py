@@ -309,8 +309,7 @@ def make_task(
     Raises:
       ValueError: if not exactly one of `data` and `candidates` is given, a k is larger than the
         number of candidates, no example in `candidates` has a wrong candidate, or a line is not an
-        example. If the split does not exist, the error is
-        raised only when the examples are read.
+        example. If the split does not exist, the error is raised only when the examples are read.
     """
     if (data is None) == (candidates is None):
         raise ValueError(
@@ -319,17 +318,12 @@ def make_task(
         )
     facts: dict[str, Any] = {"max_examples": max_examples, "history": history}
     if candidates is not None:
-        examples_read = list(itertools.islice(read_candidates(candidates), max_examples))
-        given = [example for example in examples_read if _has_wrong_candidate(example)]
-        if not given:
+        given = list(itertools.islice(read_candidates(candidates), max_examples))
+        # Published results of the tasks count single examples without a wrong candidate.
+        if not any(map(_has_wrong_candidate, given)):
             raise ValueError(
                 f"{candidates} contains no wrong candidates. Pass the file as --data, so that the "
                 "responses of other examples become the wrong candidates."
-            )
-        if left_out := len(examples_read) - len(given):
-            print(
-                f"{left_out:,} of {len(examples_read):,} examples are left out: they have no wrong "
-                "candidates"
             )
         number = max(len(example.candidates) for example in given)
         default = [k for k in (1, 2, 5, 10) if k < number] or [1]

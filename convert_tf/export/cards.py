@@ -99,13 +99,17 @@ def encoder_card(
 def read_card(folder: str | os.PathLike) -> str:
     """Return the card of a module or a Hugging Face folder; `""` if there is none.
 
+    In the card of a Hugging Face folder, which anyone may have written, bytes that are not UTF-8
+    become U+FFFD.
+
     Raises:
-      CheckpointError: if the card is not UTF-8.
+      CheckpointError: if the card of a module is not UTF-8.
     """
     is_hub_folder = kind_of(folder) is Kind.HUGGING_FACE_ENCODER
     path = Path(folder) / (HUB_CARD_FILE if is_hub_folder else CARD_FILE)
+    errors = "replace" if is_hub_folder else "strict"
     try:
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        return path.read_text(encoding="utf-8-sig", errors=errors) if path.is_file() else ""
     except UnicodeDecodeError as error:
         raise CheckpointError(f"{str(path)!r} is not UTF-8 ({error}). Save it as UTF-8.") from error
 

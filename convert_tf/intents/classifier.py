@@ -475,8 +475,11 @@ class IntentClassifier(IntentOptions, TextClassifier):
         """Return the in-scope examples to train on and the in-scope examples to validate on."""
         rest = examples.rows(examples.is_inside)
         if checked is None:
-            # Sort by text, so that the order of the examples does not matter.
-            places = sorted(np.flatnonzero(~rest.is_name), key=rest.texts.__getitem__)
+            # Sort by text and label, so that the order of the examples does not matter.
+            places = sorted(
+                np.flatnonzero(~rest.is_name),
+                key=lambda place: (rest.texts[place], rest.labels[place]),
+            )
             is_held = np.zeros(len(rest.texts), bool)
             labels = rest.labels[places]
             first, copy_of = distinct_examples(

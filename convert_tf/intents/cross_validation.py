@@ -201,8 +201,8 @@ def held_parts(examples: IntentExamples, *, seed: int, folds: int = FOLDS) -> li
     example are in the same part. The parts do not depend on the order of the examples.
 
     Args:
-      examples: the examples. Names are never held out, and neither is the only example of an
-        intent, nor its copies. Out-of-scope examples are in no part.
+      examples: the examples. Names are never held out. The only example of an intent and its
+        copies are not held out either. Out-of-scope examples are in no part.
       seed: seed for the division into parts.
       folds: number of parts. With more than 3,000 examples, only the first part is returned.
     """

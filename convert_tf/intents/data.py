@@ -5,6 +5,7 @@ import functools
 import io
 import os
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,10 @@ _FORMULA = ("=", "+", "-", "@")  # first characters of formulas in spreadsheets
 # The place in the file, the text and the label. The text and the label may be empty.
 _Row = tuple[str, str, str]
 
+# Columns with these names contain the same thing, unless a row has different values in them.
+_PLAIN_TEXT = ("text", "utterance", "sentence")
+_PLAIN_LABEL = ("label", "intent")
+
 _NUMBER = re.compile(r"-?\d+(\.0*)?")  # pandas writes whole numbers as 1.0 if a number is missing
 
 
@@ -45,7 +50,8 @@ class _Fields(NamedTuple):
     Attributes:
       place: the row's line or entry, for messages.
       names: the names of the columns in order of preference. Rows with the same keys share them.
-      values: the value in each of these columns; None if it is missing or empty.
+      values: the value in each of these columns; None if it is missing or empty. Only the first
+        text is kept: True stands for a text in another column.
     """
 
     place: str
@@ -87,8 +93,11 @@ def read_labelled(path: str | os.PathLike[str], *, needs_labels: bool = True) ->
         (`nlu.yml`). Rasa's entity annotations are replaced by the text that they mark. In a table
         without a header, the column with repeated values is read as the labels. If a column
         numbers the labels and another one names them (`label` and `label_text`), the names are
-        read. Columns that are empty in all rows are ignored.
-      needs_labels: whether a row without a label raises an error.
+        read. Columns that are empty in all rows are ignored. `label` and `intent` are read as one
+        column if no row has different values in them. So are `text`, `utterance` and `sentence` if
+        no row has more than one of them.
+      needs_labels: whether a row without a label raises an error. A row whose label is only in a
+        column that is not read always raises an error, and so does a number without a name.
 
     Returns:
       The texts and labels in the order of the file.
@@ -134,8 +143,8 @@ def labelled_csv(rows: Iterable[tuple[str, str]]) -> str:
     """Return a CSV with texts and labels.
 
     Cells that a spreadsheet would read as formulas get a leading space, which `read_labelled`
-    drops. If the CSV is not ASCII, it starts with a byte order mark. Without it, Excel would take
-    the UTF-8 for the system's encoding.
+    drops. If the CSV is not ASCII, it starts with a byte order mark. Without it, Excel would read
+    the file in the system's encoding.
     """
     file = io.StringIO()
     cells = ([f" {cell}" if cell.startswith(_FORMULA) else cell for cell in row] for row in rows)
@@ -216,7 +225,15 @@ def _fields(value: Any, file: TableFile) -> _Fields:
             "and 'label'."
         )
     names, filled = _names_among(tuple(value)), columns.filled(value)
-    return _Fields(place, names, tuple([_stripped(filled.get(name)) for name in names]))
+    values: list[Any] = []
+    has_text = False
+    for name in names:
+        field = _stripped(filled.get(name))
+        if name in columns.TEXT and field is not None:
+            # A less preferred text is never read. It may be long, so it is not kept.
+            field, has_text = True if has_text else field, True
+        values.append(field)
+    return _Fields(place, names, tuple(values))
 
 
 @functools.lru_cache(2**10)  # the rows of a file usually have the same keys
@@ -233,18 +250,60 @@ def _labelled(rows: Sequence[_Fields], path: str) -> list[_Row]:
     """Choose the columns with the texts and labels of a table, and return its rows."""
     choices = _choices(rows)
     numbered = _numbered(rows, choices)
-    labelled = []
+    same_texts, same_labels = (_same(rows, names) for names in (_PLAIN_TEXT, _PLAIN_LABEL))
+    labelled: list[_Row] = []
+    unclear: list[str] = []
     for row in rows:
         choice = choices[row.names]
-        # A row without a text has no other text: its column `query` may mean something else.
+        # If the text is empty, `query` is not read: it may mean something else.
         text, label = row.value(choice.text), row.value(choice.label)
-        if choice.label in numbered and choice.names and (label is None or _is_number(label)):
-            label = row.value(choice.names)
+        if text is None and choice.text in same_texts:
+            text = _first_value(row, same_texts)
+        if choice.label in numbered and (label is None or _is_number(label)):
+            # The column with names may be missing in JSON rows.
+            names = choice.names or numbered[choice.label]
+            number, label = label, row.value(names)
+            if label is None and number is not None:
+                unclear.append(f"{row.place} has a number ({number}) but no name in {names!r}")
+                continue
+        elif label is None and choice.label in same_labels:
+            label = _first_value(row, same_labels)
         if not isinstance(text, str | None):
             shown = shown_value(text)
             raise ValueError(f"{path}, {row.place}, has {shown} as its text. Repair it.")
+        if text is None:
+            unclear += _only_elsewhere(row, "text", columns.TEXT, choice.text)
+        if label is None:
+            unclear += _only_elsewhere(row, "label", columns.LABEL, choice.label)
         labelled.append((row.place, text or "", _label(label, path, row.place)))
+    if unclear:
+        raise ValueError(
+            f"Some rows of {path} are unclear: {listed(unclear)}. Complete or remove these rows, "
+            "or rename the columns that must not be read."
+        )
     return labelled
+
+
+def _same(rows: Iterable[_Fields], names: columns.Names) -> columns.Names:
+    """Return the names if no row contains different values in these columns, otherwise none."""
+    for row in rows:
+        values = [value for name in names if (value := row.value(name)) is not None]
+        if any(value != values[0] for value in values[1:]):
+            return ()
+    return names
+
+
+def _first_value(row: _Fields, names: columns.Names) -> Any:
+    """Return the first value in these columns; None if all of them are missing or empty."""
+    return next((value for name in names if (value := row.value(name)) is not None), None)
+
+
+def _only_elsewhere(row: _Fields, kind: str, names: columns.Names, chosen: str) -> Iterator[str]:
+    """Yield a message if a row has its text or label only in a column that is not read."""
+    if other := next((name for name in names if row.value(name) is not None), None):
+        yield (
+            f"{row.place} has a {kind} only in {other!r}, but the {kind}s are read from {chosen!r}"
+        )
 
 
 def _choices(rows: Sequence[_Fields]) -> dict[columns.Names, _Choice]:
@@ -270,23 +329,27 @@ def _choices(rows: Sequence[_Fields]) -> dict[columns.Names, _Choice]:
     }
 
 
-def _numbered(rows: Iterable[_Fields], choices: Mapping[columns.Names, _Choice]) -> set[str]:
-    """Return the columns whose numbers stand for names.
+def _numbered(rows: Iterable[_Fields], choices: Mapping[columns.Names, _Choice]) -> dict[str, str]:
+    """Return the columns of labels whose numbers stand for names, with the columns of the names.
 
-    If a label in words differs from its name in the other column, the numbers are labels too, such
-    as 404 in a column that also contains `not_found`.
+    If at least half of the labels in the column are words, and one of them differs from its name in
+    the other column, the numbers are labels too. An example is 404 in a column that also contains
+    `not_found`.
     """
-    numbered: set[str] = set()
-    worded: set[str] = set()
+    numbers: Counter[str] = Counter()
+    words: Counter[str] = Counter()
+    differing: set[str] = set()
+    names: dict[str, str] = {}
     for row in rows:
         choice = choices[row.names]
         if not choice.names or (label := row.value(choice.label)) is None:
             continue
-        if _is_number(label):
-            numbered.add(choice.label)
-        elif row.value(choice.names) not in (None, label):
-            worded.add(choice.label)
-    return numbered - worded
+        names.setdefault(choice.label, choice.names)
+        (numbers if _is_number(label) else words)[choice.label] += 1
+        if not _is_number(label) and row.value(choice.names) not in (None, label):
+            differing.add(choice.label)
+    worded = {name for name in differing if words[name] >= numbers[name]}
+    return {name: names[name] for name in numbers if name not in worded}
 
 
 def _is_number(label: Any) -> bool:
@@ -370,17 +433,20 @@ def few_shot(data: LabelledTexts, shots: int, *, seed: int) -> LabelledTexts:
 
 
 def distinct_examples(texts: Iterable[str], labels: Iterable[Any]) -> tuple[np.ndarray, np.ndarray]:
-    """Find copies. If copies were in different folds, held-out texts would also be trained on.
+    """Find the copies among examples, so that all copies of an example can be in the same fold.
+
+    If copies were in different folds, held-out texts would also be used for training.
 
     Args:
-      texts: the texts. Texts that differ only in case, white space or invisible characters are
+      texts: the texts. Texts that differ only in case, white space or invisible characters count as
         equal.
       labels: the intent of each text, or its intents as a tuple. A text with two different labels
         is two distinct examples.
 
     Returns:
-      A tuple of the position of the first copy of each distinct example, in increasing order, int
-      `[distinct]`, and the index of each example in this array, int `[texts]`.
+      A tuple of two arrays: the position of the first copy of each distinct example, in increasing
+      order, int `[distinct]`, and for each text the index of its example in that array, int
+      `[texts]`.
     """
     numbers: dict[Any, int] = {}
     keys = zip((fold(text).casefold() for text in texts), labels, strict=True)

@@ -178,7 +178,7 @@ class SingleIntent:
         return float(probabilities[is_below].sum())
 
     def _is_level(self, probabilities: np.ndarray, intent: Any) -> bool:
-        """Return whether the most probable intent was rejected and then answered as a level."""
+        """Return whether the most probable intent was rejected, so that the answer is a level."""
         if not self.upper_levels or intent == self.out_of_scope_label:
             return False
         if str(intent) not in self._levels():

@@ -465,7 +465,7 @@ def names_of(
     Args:
       classes: the intents, in the order of their numbers.
       left_out: an intent whose name is not used, such as the label for out-of-scope texts.
-      known: the texts of the examples. A name that is also an example is left out, even if they
+      known: the texts of the examples. A name that is also an example is left out, even if the two
         differ in case, white space or invisible characters. Otherwise the same text would be
         trained on as a name while it is held out as an example.
     """

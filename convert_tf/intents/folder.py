@@ -184,7 +184,7 @@ def _fingerprint(path: str | os.PathLike[str]) -> str:
 
 
 def is_recorded(path: str | os.PathLike[str], record: Mapping[str, Any]) -> bool:
-    """Return whether an encoder is the one in an entry of `intent.json`, maybe at another path."""
+    """Return whether an encoder is the one in an entry of `intent.json`, even at another path."""
     if _fingerprint(path) == record.get("fingerprint"):
         return True
     former = identity_from_json(record.get("identity"))

@@ -76,7 +76,7 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
         Raises:
           ValueError: if a text is empty, there are fewer than two intents, a label contains
-            `label_separator` or has white space at its ends, or an option is out of range.
+            `label_separator` or begins or ends with white space, or an option is out of range.
         """
         self.check_options()
         texts, sets = checked_texts(texts), label_sets(labels)
@@ -120,10 +120,13 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
 
 def _held_parts(examples: IntentExamples, *, seed: int) -> Iterator[np.ndarray]:
     """Yield masks of the examples to hold out in turn: bool `[n]`. Copies are in the same part."""
-    # Sort by text, so that the order of the examples does not matter.
-    places = sorted(range(len(examples.texts)), key=examples.texts.__getitem__)
+    labels = [*map(tuple, examples.labels.tolist())]
+    # Sort by text and labels, so that the order of the examples does not matter.
+    places = sorted(
+        range(len(examples.texts)), key=lambda place: (examples.texts[place], labels[place])
+    )
     first, copy_of = distinct_examples(
-        [examples.texts[place] for place in places], map(tuple, examples.labels[places].tolist())
+        [examples.texts[place] for place in places], [labels[place] for place in places]
     )
     order = np.random.default_rng(seed).permutation(len(first))
     for part in np.array_split(order, _FOLDS):
@@ -154,7 +157,7 @@ def _check_labels(labels: Sequence[str], separator: str) -> None:
             )
         if label != label.strip():
             raise ValueError(
-                f"The label {label!r} has white space at its ends, which is lost when labels are "
+                f"The label {label!r} has white space at its beginning or end, which is lost when labels are "
                 "read from files. Remove the white space."
             )
 

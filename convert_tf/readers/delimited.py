@@ -19,8 +19,8 @@ from convert_tf.storage.messages import listed, shortened
 _DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
 _OTHER_DELIMITERS = ("\t", ",", ";", "|")
 TABLE_SUFFIXES = tuple(_DELIMITERS)
-# First line in which a spreadsheet names the delimiter. Letters and digits are no delimiters. Other
-# programs save the line with quotes, and with as many delimiters as the other lines have.
+# First line in which a spreadsheet names the delimiter, which is never a letter or a digit. Other
+# programs save this line in quotes and with as many delimiters as the other lines have.
 _SEPARATOR_LINE = re.compile(r'\s*"?sep=(?:(?P<delimiter>[^\w\s"\0]|\t)|.)?"?[,;|\s]*')
 _HEAD_LINES = 100
 _HEAD_CHARACTERS = 2**16
@@ -55,8 +55,8 @@ def delimited_rows(
 
     Args:
       file: the file. Its suffix limits the possible delimiters, and its first lines decide which of
-        them is used. A delimiter that a first line such as `sep=;` names takes precedence, unless
-        the suffix leaves no choice, or only another delimiter makes the next line a header.
+        them is used. The delimiter in a first line such as `sep=;` takes precedence, unless the
+        suffix leaves no choice or the next line is a header only with another delimiter.
       stream: the decompressed bytes of the file.
       columns: the needed columns.
 
@@ -106,7 +106,8 @@ def _delimiter(head: Sequence[str], named: str | None, file: TableFile, columns:
     if named is None or len(candidates) == 1:
         return best
     # Programs that save a file with another delimiter may keep the line that names the old one.
-    return best if scores[best][0] and not _score(head, named, columns)[0] else named
+    of_named = _score(head, named, columns)
+    return best if not of_named[0] and scores[best][:2] > of_named[:2] else named
 
 
 def _check_unique(file: TableFile, names: Sequence[str], chosen: Sequence[str]) -> None:

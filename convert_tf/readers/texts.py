@@ -171,8 +171,9 @@ def _has_header(head: bytes, find: Find) -> bool:
 def _is_clear(rows: Sequence[Cells], lines: Sequence[str], delimiter: str) -> bool:
     """Return whether the first line is probably a header, although it has no text column.
 
-    Texts such as `Title, class` also consist of known names, so there must be no space after the
-    delimiter, and either a name that is hardly ever a text or at least five lines.
+    Texts such as `Title, class` also consist of known names, so a header must have no space after a
+    delimiter. It must also have a name that is hardly ever a text, unless there are at least five
+    lines.
     """
     first = next(line for line in lines if line.strip())
     has_clear_name = not _CLEAR_NAMES.isdisjoint(column_names(rows[0]))

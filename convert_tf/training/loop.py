@@ -374,13 +374,13 @@ def _score(task: Task, row: dict[str, Any]) -> tuple[float, float] | None:
 
 
 def _is_better(task: Task, row: dict[str, Any], rival: dict[str, Any]) -> bool:
-    """Return whether the weights of a row are to replace those of another evaluation."""
+    """Return whether the weights of a row should replace those of another evaluation."""
     score, other = _score(task, row), _score(task, rival)
     # NaN compares as false, so a NaN among the earlier scores would rule out all later weights.
     if score is None or other is None or math.isnan(other[0]):
         return True
-    # A run that was killed repeats evaluations. Their weights are written again, because the kill
-    # may have come before all files of the folder were written.
+    # A run that was killed repeats evaluations. Their weights are written again, because the run
+    # may have been killed before all files of the folder were written.
     return score > other or (score == other and row["step"] == rival["step"])
 
 
@@ -422,10 +422,11 @@ def _rows_up_to(folder: Path, step: int) -> list[dict[str, Any]]:
 
 
 def _later_best(run: Path, step: int) -> list[dict[str, Any]]:
-    """Return the evaluation of a run's best weights if it came after the step that is resumed.
+    """Return the evaluation of a run's best weights if it is later than the step to resume from.
 
     Returns:
-      The row of this evaluation, or no row. A new run and a damaged file give no row.
+      A list with the row of this evaluation. It is empty if there is none, the run is new or the
+      file is damaged.
     """
     if step == 0:
         return []

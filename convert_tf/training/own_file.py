@@ -155,6 +155,6 @@ def _prepare(path: str, data: str) -> None:
 
 
 def _dev_fraction(pairs: int) -> float:
-    """Return the fraction of this many pairs to hold out for evaluation; 0 if they are too few."""
+    """Return the fraction of the pairs to hold out for evaluation; 0 if there are too few pairs."""
     fraction = max(PrepareOptions().dev_fraction, DEV_EXAMPLES / max(pairs, 1))
     return fraction if fraction <= MAX_DEV_FRACTION else 0.0

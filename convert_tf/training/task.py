@@ -101,8 +101,7 @@ class Task:
         Args:
           step: number of steps done so far.
           logs: mean of each metric since the last evaluation or checkpoint.
-          rows: earlier rows of `metrics.jsonl`, without those from before the evaluation data last
-            changed.
+          rows: earlier rows of `metrics.jsonl`, back to the last change of the evaluation data.
 
         Returns:
           The entries for this step's row in `metrics.jsonl`. The loop adds the step, the times and

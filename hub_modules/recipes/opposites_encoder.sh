@@ -6,12 +6,12 @@
 # Run this script from the root of the project. work/data/ is a folder of conversations that `convert-tf
 # prepare` wrote, as in train.sh. Only its first shard is read. Arguments after the encoder are passed to
 # `convert-tf train`. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder
-# also teaches (own_vectors.py). 1,800 steps of convert_small take an hour on one core that computes in
+# is a second teacher (own_vectors.py). 1,800 steps of convert_small take an hour on one core that computes in
 # bfloat16; without bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the
 # mean of the weights and similarity maps after training (0.7) and before it (0.3). The weights of the last step
-# count, not those with the best R100@1, which training on triplets lowers. Export the result with `export.py
-# --network_bits=8`. opposites_texts.sh describes the other files in work/. Every step keeps existing results,
-# so you can run the script again if it stops. Use another work folder for another encoder.
+# are used, not those with the best R100@1, because training on triplets lowers R100@1. Export the result with
+# `export.py --network_bits=8`. opposites_texts.sh describes the other files in work/. Every step keeps existing
+# results, so you can run the script again if it stops. Use another work folder for another encoder.
 set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
 shift 4

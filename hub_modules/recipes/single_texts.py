@@ -5,10 +5,10 @@
         captions=0.2,single_texts=0.01
 
 A tenth of the intents in two files are left out, because `judge_intents.py` evaluates encoders on
-them. Texts that are equal to one of theirs, except for case, are left out of all other files too.
-The second argument is the folder of records; the single texts that `prepare --single_texts` wrote
-there come last. The optional last argument sets the share of the texts that is drawn at random from
-a file.
+them. Texts that equal one of theirs, ignoring case, are left out of all other files too. The
+second argument is the folder of records; the single texts that `prepare --single_texts` wrote there
+come last. The optional last argument sets the share of the texts that is drawn at random from a
+file.
 """
 
 import glob
@@ -35,7 +35,7 @@ def is_left_out(row: dict[str, str]) -> bool:
 
 
 def without_case(text: str) -> str:
-    """Return a text in the form in which texts are compared with those of other files."""
+    """Return a text in lower case and without outer white space, to compare it with others."""
     return text.strip().lower()
 
 

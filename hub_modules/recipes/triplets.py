@@ -383,7 +383,7 @@ def _of_label(
 
 
 def read_requests(pattern: str) -> tuple[Requests, set[str]]:
-    """Return the labelled requests, and the texts that judge encoders (`without_case`)."""
+    """Return the labelled requests, and the texts that encoders are evaluated on, in lower case."""
     requests: Requests = collections.defaultdict(list)
     judged = set()
     for path in map(Path, sorted(glob.glob(pattern))):
@@ -403,7 +403,7 @@ def kind(row: Triplet) -> str:
 
 
 def compared_texts(row: Triplet) -> tuple[str, ...]:
-    """Return the three texts in the form in which `judged` and held-out texts are compared."""
+    """Return the three texts in lower case, to compare them with `judged` and held-out texts."""
     return tuple(map(without_case, row[:3]))
 
 

@@ -179,10 +179,38 @@ def test_examples_of_a_tuned_encoder_fit_no_thresholds(files, monkeypatch):
     assert fitted == [("sentence", "always", ())]
     assert json.loads((files / "more" / "intent.json").read_text())["facts"] == facts
     assert (files / "more" / "module").is_dir()
+    with pytest.raises(SystemExit, match=r"--kind=auto cannot be used: .*with --kind=sentence"):
+        call(*more[:2], f"--output={files / 'kind'}", "--kind=auto",
+             f"--validation={files / 'test.csv'}")  # fmt: skip
+    with pytest.raises(SystemExit, match=r"--names=auto cannot be used: .*with --names=always"):
+        call(*more[:2], f"--output={files / 'names'}", "--names=auto",
+             f"--validation={files / 'test.csv'}")  # fmt: skip
     # The examples are unknown to another encoder.
     call(*more[:2], f"--output={files / 'other'}", f"--encoder={files / 'other_'}")
     assert fitted[1:] == [("auto", "auto", None)]
     assert json.loads((files / "other" / "intent.json").read_text())["facts"] == {}
+
+
+def test_a_tuned_encoder_needs_no_validation_if_nothing_is_fitted_on_it(files):
+    module, facts = files / "module", {"finetuning": {"is_finetuned": True, "accuracy": 0.5}}
+    classifier = IntentClassifier(
+        str(module), "logistic", kind="sentence", names=None, lexical=None
+    )
+    classifier.fit(*DATA).save(files / "tuned", module=module, notes=facts)
+    more = ("train", f"--model={files / 'tuned'}")
+    for fitted in (
+        ["--lexical=auto"],
+        ["--out_of_scope=distance"],
+        ["--out_of_scope=confidence", "--threshold=0.5"],  # the temperature is fitted
+        ["--min_margin=0.1"],
+    ):
+        with pytest.raises(SystemExit, match="fine-tuned on its examples"):
+            call(*more, f"--output={files / 'more'}", *fitted)
+    call(*more, f"--output={files / 'more'}")
+    scoped = ("--out_of_scope=distance", "--threshold=0.5")
+    call(*more, f"--output={files / 'scoped'}", *scoped)
+    loaded = IntentClassifier.load(files / "scoped")
+    assert loaded.threshold_ == 0.5 and loaded.parts_.lexical is None
 
 
 def test_a_label_that_was_wrong_is_corrected(files, capsys):

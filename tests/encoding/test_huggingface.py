@@ -242,3 +242,8 @@ def test_names_are_downloaded_once_without_tensorflow(copy, tmp_path):
     names = {path.name for path in tmp_path.glob("home/hub/models--me--encoder/snapshots/*/**/*")}
     limits = {"sentence_bert_config.json", "tokenizer_config.json"}
     assert names == {"config.json", "tokenizer.json", "onnx", "model.onnx", "README.md", *limits}
+    # A cache of an earlier version lacks the files with limits.
+    next(tmp_path.glob("home/hub/*encoder/snapshots/*/sentence_bert_config.json")).unlink()
+    warned = PROGRAM.replace("import sys", "import sys; sys.stderr = sys.stdout", 1)
+    said = printed_by(warned, tmp_path / "2.npy", HF_HUB_OFFLINE="1", **home)
+    assert "does not say whether hf://me/encoder has a sentence_bert_config.json" in said

@@ -54,6 +54,25 @@ def test_it_learns_a_dozen_sentences(encoder, head):
     assert classifier.classes_.tolist() == ["greet", "order", "reset"]
 
 
+@pytest.mark.filterwarnings("ignore:Texts with different labels")
+def test_validation_examples_do_not_depend_on_the_order_of_equal_texts(encoder):
+    texts = [f"text {number}" for number in range(20)] + ["same", "same"]
+    labels = ["a", "b"] * 11
+    rows = [*zip(texts, labels, strict=True)]
+
+    def validated(rows):
+        classifier = IntentClassifier(encoder, kind="sentence", names=None)
+        examples, _ = classifier.prepared(
+            LabelledTexts(*map(list, zip(*rows, strict=True))), np.ones(len(rows)), None, encoder
+        )
+        _, held = classifier._validation_split(examples, None)
+        return sorted(zip(held.texts, held.labels.tolist(), strict=True))
+
+    for seed in range(10):
+        order = np.random.default_rng(seed).permutation(len(rows))
+        assert validated(rows) == validated([rows[place] for place in order])
+
+
 def test_scikit_learn_can_clone_search_and_validate_it(encoder):
     classifier = make(encoder, dropout=0.5, lexical=None)  # words would suffice
     assert cross_val_score(classifier, TEXTS, LABELS, cv=2).shape == (2,)

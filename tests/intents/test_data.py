@@ -5,6 +5,7 @@ import gzip
 import io
 import json
 import lzma
+import tracemalloc
 from collections import Counter
 from decimal import Decimal
 from enum import Enum, IntEnum
@@ -100,6 +101,63 @@ def test_numbers_or_names_are_chosen_for_a_whole_column(tmp_path):
     assert data.read_labelled(tmp_path / "a.csv", needs_labels=False).labels == ["404", ""]
 
 
+@pytest.mark.parametrize(
+    ("rows", "labels"),
+    [
+        ("a,greet,1\nb,bye,0\nc,bye,spam\n", ["greet", "bye", "spam"]),
+        ("a,greet,0\nb,bye,1\nc,unknown,oos\n", ["greet", "bye", "oos"]),
+        ("a,greet,404\nb,bye,not_found\n", ["404", "not_found"]),
+        ("a,greet,404\nb,bye,not_found\nc,bye,500\n", ["greet", "not_found", "bye"]),
+    ],
+)
+def test_numbers_are_labels_if_half_of_the_labels_are_words(tmp_path, rows, labels):
+    (tmp_path / "a.csv").write_text(f"text,intent,label\n{rows}")
+    assert data.read_labelled(tmp_path / "a.csv").labels == labels
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        "text,label,topic\na,x,t\nb,,t\n",
+        "text,label,label_text\na,0,x\nb,-1,\nc,1,y\n",
+        '{"text": "a", "label": "x"}\n{"text": null, "query": "b", "label": "y"}\n',
+        '{"text": "a", "label": 0, "label_text": "x"}\n{"text": "b", "label": 5}\n',
+    ],
+)
+def test_rows_that_may_be_labelled_are_no_rows_without_intents(tmp_path, content):
+    (tmp_path / "a").write_text(content)
+    with pytest.raises(ValueError, match=r"are unclear: line [23] has a .* Complete or remove"):
+        data.read_labelled(tmp_path / "a", needs_labels=False)
+
+
+@pytest.mark.parametrize("needs_labels", [False, True])
+@pytest.mark.parametrize("missing", [None, float("nan"), " "])
+def test_tables_with_label_and_with_intent_are_joined(tmp_path, missing, needs_labels):
+    rows = [
+        {"text": "a", "utterance": missing, "label": "x", "intent": missing},
+        {"text": missing, "utterance": "b", "label": missing, "intent": "y"},
+        {"text": "c", "utterance": missing, "label": "x", "intent": "x"},
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    read = data.read_labelled(tmp_path / "a.jsonl", needs_labels=needs_labels)
+    assert read == (["a", "b", "c"], ["x", "y", "x"])
+    (tmp_path / "a.csv").write_text("text,label,intent\na,x,\nb,,y\nc,x,\n")
+    read = data.read_labelled(tmp_path / "a.csv", needs_labels=needs_labels)
+    assert read == (["a", "b", "c"], ["x", "y", "x"])
+
+
+def test_long_texts_that_are_not_read_are_not_kept(tmp_path):
+    row = {"text": "a", "label": "x"}
+    lines = (json.dumps({**row, "input": str(n) + "x" * 50_000}) for n in range(200))
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    tracemalloc.start()
+    try:
+        assert data.read_labelled(tmp_path / "a.jsonl").labels == ["x"] * 200
+        assert tracemalloc.get_traced_memory()[1] < 5_000_000  # the file has 10 MB
+    finally:
+        tracemalloc.stop()
+
+
 def test_columns_that_are_empty_in_all_rows_are_ignored(tmp_path):
     for rows in (
         [{"text": None, "utterance": "hi", "label": "a"}, {"text": "", "utterance": "yo",
@@ -150,26 +208,27 @@ def test_of_a_folder_its_nlu_files(tmp_path):
             "a.jsonl",
             b'{"text": "a", "label": "b", "topic": "c"}\n'
             b'{"text": "a", "label": null, "topic": "c"}',
-            "line 2 without label",
+            "line 2 has a label only in 'topic', but the labels are read from 'label'",
         ),
-        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top\n", "line 3 without label"),
-        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top,\n", "line 3 without label"),
+        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top\n", "line 3 has a label only in 'topic', "),
+        ("a.csv", b"text,topic,label\nhi,Top,a\nbye,Top,\n", "line 3 has a label only in 'topic'"),
         (
             "a.jsonl",
             b'{"text": "a", "label": "b"}\n{"text": null, "query": "b", "label": "c"}',
-            "line 2 without text",
+            "line 2 has a text only in 'query', but the texts are read from 'text'",
         ),
         (
             "a.jsonl",
-            b'{"text": "a", "label": "b", "intent": null}\n'
-            b'{"text": "a", "label": null, "intent": "c"}',
-            "line 2 without label",
+            b'{"text": "a", "label": "faq", "intent": "hours"}\n'
+            b'{"text": "b", "label": null, "intent": "c"}',
+            "line 2 has a label only in 'intent', but the labels are read from 'label'",
         ),
+        ("a.csv", b"text,utterance,label\na,A,x\n,b,y\n", "line 3 has a text only in 'utterance'"),
         (
             "a.jsonl",
             b'{"text": "a", "label": 1, "label_text": "b"}\n'
             b'{"text": "a", "label": 2, "label_text": null}',
-            "line 2 without label",
+            r"line 2 has a number \(2\) but no name in 'label_text'",
         ),
         (
             "a.jsonl",

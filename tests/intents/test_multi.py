@@ -16,8 +16,9 @@ from support.intent_examples import EXAMPLES, WordEncoder, write_csv
 from convert_tf import MultiIntentClassifier
 from convert_tf.intents.cross_validation import Outputs, fit_mixture
 from convert_tf.intents.data import LabelledTexts
+from convert_tf.intents.examples import IntentExamples
 from convert_tf.intents.loading import load_classifier
-from convert_tf.intents.multi import best_threshold, label_sets, split_labels, truth_of
+from convert_tf.intents.multi import _held_parts, best_threshold, label_sets, split_labels, truth_of
 from convert_tf.intents.one_file import export_one_file
 from convert_tf.intents.report import evaluate_classifier, report_text
 
@@ -52,6 +53,26 @@ def test_scikit_learn_validates_and_searches_it(classifier):
     assert np.isfinite(scores).all()
     search = GridSearchCV(classifier, {"logistic_c": [0.01, 10.0]}, cv=3).fit(TEXTS, SETS)
     assert np.ptp(search.cv_results_["mean_test_score"]) > 0
+
+
+def test_held_parts_do_not_depend_on_the_order_of_equal_texts():
+    texts = [f"text {number}" for number in range(8)] + ["same"] * 4
+    sets = [("a",), ("b",)] * 4 + [("a",), ("b",), ("a", "b"), ()]
+    rows = [*zip(texts, sets, strict=True)]
+
+    def parts(rows):
+        truth = truth_of([names for _, names in rows], np.array(["a", "b"]))
+        number = len(rows)
+        examples = IntentExamples(
+            [text for text, _ in rows], np.zeros((number, 1), np.float32), truth,
+            np.zeros(number, bool), np.ones(number),
+        )  # fmt: skip
+        return [
+            sorted(rows[place] for place in np.flatnonzero(part))
+            for part in _held_parts(examples, seed=0)
+        ]
+
+    assert parts(rows) == parts(rows[::-1])
 
 
 def test_labels_of_any_collection_in_any_order(classifier):

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.table_files import write_parquet, write_tables
 
+from convert_tf.corpora import pairs
 from convert_tf.corpora.dumps import CountedFile
 from convert_tf.readers.columns import (
     PAIR_NAMES,
@@ -165,6 +166,18 @@ def test_a_padded_or_wrong_line_of_a_delimiter_does_not_hide_the_header(
     (tmp_path / name).write_text("\n".join([line, *map(delimiter.join, rows)]) + "\n")
     header, *others = rows
     assert read(tmp_path / name) == [dict(zip(header, row, strict=True)) for row in others]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "delimiter"),
+    [("a.csv", "sep=;", ","), ("a.csv", "sep=,", ";"), ("a.txt", "sep=,", "\t")],
+)
+def test_a_wrong_line_of_a_delimiter_does_not_hide_rows_without_a_header(
+    tmp_path, name, line, delimiter
+):
+    rows = [("hello", "hi there"), ("bye", "see you"), ("who", "me")]
+    (tmp_path / name).write_text("\n".join([line, *map(delimiter.join, rows)]) + "\n")
+    assert len([*pairs.read(CountedFile(str(tmp_path / name)))]) == 3
 
 
 def test_columns_that_are_not_read_may_be_there_twice(tmp_path):

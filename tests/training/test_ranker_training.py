@@ -334,6 +334,9 @@ def test_a_few_dev_rows_with_wrong_candidates_do_not_replace_all_others(capsys):
     assert blocks.right(9).tolist() == [9, 11]
     assert "only 2 of 200 dev examples have wrong candidates" in capsys.readouterr().out
 
+    few = with_dev_candidates(_dev(lists[:60]), is_joint=False)  # fewer than a block
+    assert [given.tolist() for given in few.candidates] == [[8, 7], [9, 10, 11]]
+
 
 @pytest.mark.parametrize(
     ("without", "ranked", "counts"), [(0, 12, True), (3, 9, False), (9, 12, False), (12, 12, True)]

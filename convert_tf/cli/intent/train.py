@@ -9,7 +9,8 @@ convert-tf intent train --model model/ --data new.csv --remove old_intent --outp
 
 With `--model`, the new model is also trained on the examples of this earlier model. Flags that you
 do not set have the values of the earlier model. Only `--kind` and `--names` are chosen again. If
-the encoder of the earlier model was fine-tuned, they stay the same, and `--validation` is required.
+the encoder of the earlier model was fine-tuned, they stay the same. In this case, `--validation` is
+required, except with `--lexical=none` and without `--out_of_scope` and `--min_margin`.
 
 The data are CSV files with `text` and `label` columns, or Rasa's `nlu.yml`.
 
@@ -27,7 +28,7 @@ Flags:
     are merged.
   validation: Files with examples for choosing --kind, --names, --tune and thresholds. Default:
     cross-validation on --data. --finetune with --tune or --patience needs these files, and so does
-    --model if its encoder was fine-tuned.
+    --model if its encoder was fine-tuned, unless only the head is trained (--lexical=none).
   label_separator: Character between the labels, such as + or |, if texts may have several intents
     or none.
   output: Folder of the model to write.
@@ -285,11 +286,15 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     from convert_tf.intents.classifier import IntentClassifier
 
     params = _params(values, model, head)
-    facts = {} if model is None else _kept_facts(values, model)
+    facts = {} if model is None else _kept_facts(values, model, params)
     is_tuned = facts.get("finetuning", {}).get("is_finetuned", False)
     for name in ("kind", "names") if is_tuned else ():  # were chosen when the encoder was tuned
-        if params.get(name, ANY_KIND) == ANY_KIND:
-            params[name] = getattr(model, name)
+        if params.get(name) == ANY_KIND:
+            raise UsageError(
+                f"--{name}={ANY_KIND} cannot be used: the encoder of {values.model} was fine-tuned "
+                f"with --{name}={getattr(model, name) or 'none'}. Omit the flag to keep this value."
+            )
+        params.setdefault(name, getattr(model, name))
     examples = _examples(values, model)
     validation = read_files(values.validation) if values.validation else None
     saved = {"overwrite": values.overwrite, "keep_examples": not values.forget_examples}
@@ -320,15 +325,18 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
     return classifier, len(examples.texts)
 
 
-def _kept_facts(values: Any, model: "IntentClassifier") -> dict[str, Any]:
-    """Return the facts that `--model` stores about fine-tuning its encoder; `{}` without them.
+def _kept_facts(
+    values: Any, model: "IntentClassifier", params: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what `--model` stores about the fine-tuning of its encoder; `{}` if it stores nothing.
 
-    They no longer hold if another encoder is given. A copy of the encoder at another path is not
-    another encoder.
+    These facts do not apply if a different encoder is given. A copy of the encoder at another path
+    is the same encoder.
 
     Raises:
-      ValueError: if the encoder was fine-tuned and there are no validation data, because the
-        examples cannot be held out.
+      ValueError: if the encoder was fine-tuned, there are no validation data, and the answers of a
+        classifier with `params` depend on values that are fitted on held-out examples. The encoder
+        was trained on the examples, so they cannot be held out.
     """
     saved = json_file(os.path.join(values.model, MODEL_FILE))
     facts, paths = saved.get("facts", {}), encoder_paths(model.encoder)
@@ -336,13 +344,28 @@ def _kept_facts(values: Any, model: "IntentClassifier") -> dict[str, Any]:
         is_recorded(path, record) for path in paths for record in saved["encoders"]
     ):
         return {}
-    if facts.get("finetuning", {}).get("is_finetuned") and not values.validation:
+    is_tuned = facts.get("finetuning", {}).get("is_finetuned")
+    if is_tuned and not values.validation and _needs_held_out(params):
         raise ValueError(
-            f"The encoder of {values.model} was fine-tuned on its examples, so thresholds and the "
-            "weight of words cannot be fitted on them. Pass other examples as --validation, or "
-            "train again on all examples with --finetune instead of --model."
+            f"The encoder of {values.model} was fine-tuned on its examples, so thresholds, "
+            "probabilities and the weight of words cannot be fitted on them. Pass other examples "
+            "as --validation, or train again on all examples with --finetune instead of --model."
         )
     return facts
+
+
+def _needs_held_out(params: Mapping[str, Any]) -> bool:
+    """Return whether answers depend on values that are fitted on held-out examples.
+
+    These are the weight of words, the thresholds, and the temperature of the probabilities, on
+    which the scores of most rules and the margin depend.
+    """
+    rule = params.get("out_of_scope")
+    return (
+        params.get("lexical", IntentOptions.lexical) is not None
+        or bool(params.get("min_margin"))
+        or (rule is not None and (rule != "distance" or params.get("threshold") is None))
+    )
 
 
 def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[str, Any]:

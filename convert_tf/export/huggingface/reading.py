@@ -190,7 +190,7 @@ def _model_config(facts: dict[str, Any], vocab_size: int) -> ModelConfig:
             **values,
             "vocab_size": vocab_size,
             "num_oov_buckets": _UNKNOWN_ROWS,
-            # These folders always have the biases, so another program may have trained them.
+            # These folders always contain the biases, which another program may have trained.
             "use_relative_bias": True,
         }
     )

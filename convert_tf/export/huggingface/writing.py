@@ -62,7 +62,7 @@ pipeline_tag: sentence-similarity
 language: en
 tags: [sentence-transformers, feature-extraction, onnx, transformers.js, convert_tf]
 """
-# The metadata at the start of a card for the hub, and an entry in them with its further lines.
+# The metadata at the start of a hub card, and one entry of it with its continuation lines.
 _FRONT_MATTER = re.compile(r"---[ \t]*\n(?P<metadata>.*?)^---[ \t]*$", re.DOTALL | re.MULTILINE)
 _ENTRY = re.compile(
     r"""^(["']?)(?P<key>\w[\w-]*)\1[ \t]*:.*\n(?:(?:[ \t\-\]}].*)?\n)*""", re.MULTILINE

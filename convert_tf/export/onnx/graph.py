@@ -369,7 +369,8 @@ class BatchGraphBuilder(GraphBuilder):
     cannot compute the hash. Larger ids are not part of a text. The ids in `kind_ids` select the
     kind of vector. If a row has several of them, the largest id is used.
 
-    Texts are not cut. A row may have at least `PREFIX_TOKENS` more tokens than `source.max_tokens`.
+    Texts are not cut. A row may have `PREFIX_TOKENS` more tokens than `MAX_TOKENS`, or than
+    `source.max_tokens` if that is larger.
 
     Args:
       source, calibrations: as in `GraphBuilder`.
@@ -388,7 +389,7 @@ class BatchGraphBuilder(GraphBuilder):
         kind_ids: dict[str, int],
     ) -> None:
         super().__init__(source, calibrations)
-        # A program can raise the limit of the folder again, but the graph stays as it is.
+        # A program can raise the limit of the folder later, but it cannot change the graph.
         self._max_tokens = max(source.max_tokens, MAX_TOKENS) + PREFIX_TOKENS
         self._kind_ids = kind_ids
         # Every row is one text, and the network computes r for every text.

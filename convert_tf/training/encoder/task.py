@@ -77,9 +77,10 @@ def train(
       losses: your own losses, which are added to the losses in `training`.
       evaluators: your own evaluations, as a dict from name to function. A function takes the
         encoder and returns a dict of numbers, which are reported together with the results on the
-        evaluation splits. Choose other names than those of these splits, of the losses' metrics
-        and of the other entries of `metrics.jsonl`, such as `step` and `pairs`. Without evaluation
-        splits, the best weights are chosen by the first number that the first function returns.
+        evaluation splits. Their names must differ from those of these splits, of the losses'
+        metrics and of the other entries of `metrics.jsonl`, such as `step` and `pairs`. Without
+        evaluation splits, the best weights are chosen by the first number that the first function
+        returns.
       trackers: functions that are called with a step and a dict of the values measured at this
         step; see `Task`.
 

@@ -292,7 +292,7 @@ class PretrainingTask(Task):
         self._evaluation_batches = evaluation_batches(
             dev, trunk.config, max_examples=config.eval_examples, batch_tokens=config.batch_tokens
         )
-        # Not of the batches, which depend on --batch_tokens.
+        # The checksum is not that of the batches, because they depend on --batch_tokens.
         numbers = np.arange(min(config.eval_examples, dev.num_examples))
         self.evaluated_on = short_checksum(dev.token_ids(dev.load(numbers)))
         self.unknown_share = share_of_unknown(data, examples, config.data)

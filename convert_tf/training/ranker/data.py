@@ -40,8 +40,8 @@ class RankerData:
       config: training options, with the number of steps and the intervals filled in.
       examples: training examples.
       dev: examples for evaluation, with candidates to rank.
-      ranks_as_before: whether versions without `evaluated_on` in `metrics.jsonl` ranked the same
-        candidates. They did not leave out rows without wrong candidates.
+      ranks_as_before: whether earlier versions, which write no `evaluated_on` to `metrics.jsonl`,
+        ranked the same candidates. They did not leave out rows without wrong candidates.
       unknown_share: share of unknown tokens in the first training examples.
       batches: endless iterator over the training batches.
 
@@ -67,7 +67,7 @@ class RankerData:
         self.examples = opened(config.data, "train", config.max_examples or None)
         given = opened(config.dev_data, "dev", config.eval_examples)
         self.dev = with_dev_candidates(given, is_joint=ranker.head.head == "cross")
-        # If a row had several candidates, those versions ranked all rows as they were given.
+        # If a row had several candidates, earlier versions ranked all rows unchanged.
         self.ranks_as_before = self.dev is given or max(map(len, given.candidates)) == 1
         first = self.examples.contexts
         self.unknown_share = checked_share(
@@ -178,12 +178,13 @@ def _last_tokens(texts: TokenIds, max_tokens: int) -> TokenIds:
 def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> RankingExamples:
     """Return the examples with candidates to rank.
 
-    If at least half of the examples have wrong candidates, these examples are returned, and the
-    number of the others is printed. Otherwise, the examples are divided into blocks, and the
-    candidates for a context are the responses of its block. Wrong candidates of single examples are
-    then ignored, and the number of these examples is printed. If an example has several correct
-    responses, the block contains the first one. The others are not counted as wrong if they are in
-    the block too. A block has 100 examples for a bi- or poly-encoder. It has only 20 for a
+    If at least half of the examples have wrong candidates, or if there are too few examples for a
+    block, the examples with wrong candidates are returned, and the number of the others is printed.
+    Otherwise, the examples are divided into blocks, and the candidates for a context are the
+    responses of its block. If some examples have wrong candidates,
+    these are then ignored, and the number of such examples is printed. If an example has several
+    correct responses, the block contains the first one. The others are not counted as wrong if they
+    are in the block too. A block has 100 examples for a bi- or poly-encoder. It has only 20 for a
     cross-encoder, which must read every pair.
 
     Args:
@@ -191,7 +192,7 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
       is_joint: whether the ranker is a cross-encoder, which reads context and candidate jointly.
 
     Raises:
-      ValueError: if there are too few examples for one block.
+      ValueError: if no example has wrong candidates and there are too few examples for one block.
     """
     total = examples.num_examples
     has_wrong = np.array(
@@ -200,7 +201,8 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
     number = int(has_wrong.sum())
     if number == total:
         return examples
-    if 2 * number >= total:
+    size = _DEV_LIST if is_joint else BLOCK_SIZE
+    if 2 * number >= total or (number and total < size):
         print(
             f"{total - number:,} of {total:,} dev examples are left out: they have no wrong "
             "candidates"
@@ -211,7 +213,6 @@ def with_dev_candidates(examples: RankingExamples, *, is_joint: bool) -> Ranking
             f"only {number:,} of {total:,} dev examples have wrong candidates. These candidates "
             "are ignored: the candidates for a context are the responses of other examples"
         )
-    size = _DEV_LIST if is_joint else BLOCK_SIZE
     usable = total // size * size
     if not usable:
         raise ValueError(
