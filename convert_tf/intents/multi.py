@@ -157,8 +157,8 @@ def _check_labels(labels: Sequence[str], separator: str) -> None:
             )
         if label != label.strip():
             raise ValueError(
-                f"The label {label!r} has white space at its beginning or end, which is lost when labels are "
-                "read from files. Remove the white space."
+                f"The label {label!r} begins or ends with white space, which is lost when labels "
+                "are read from files. Remove the white space."
             )
 
 

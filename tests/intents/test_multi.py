@@ -204,7 +204,7 @@ def test_invisible_labels_in_files_are_no_intents():
         ),
         ("ab", [["c"], ["+|"]], {}, r"label '\+\|' contains '\+', .* Rename it\."),
         ("ab", [["c++"], ["a|b"]], {}, r"label 'c\+\+' contains '\+', .* in files\. Rename it\."),
-        ("ab", [["c"], [" d"]], {}, r"label ' d' has white space at its ends"),
+        ("ab", [["c"], [" d"]], {}, r"label ' d' begins or ends with white space"),
         ("ab", [["c"], ["d"]], {"threshold": 2}, r"threshold must be .* less than 1\. Received: 2"),
     ],
 )
