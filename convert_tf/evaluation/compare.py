@@ -294,8 +294,8 @@ def make_task(
 
     Args:
       data: folder of records, or file of pairs or dialogues (`convert_tf.corpora.pairs`).
-      candidates: file of candidates, instead of `data`. Examples without wrong candidates are left
-        out, and their number is printed.
+      candidates: file of candidates, instead of `data`. An example whose candidates are all correct
+        counts as a hit.
       split: split of the records to use. Files are read as a whole.
       ks: values of k for R_N@k. The defaults for `data` are 1, 3 and 10. The defaults for
         `candidates` are those of 1, 2, 5 and 10 that are less than the largest number of
