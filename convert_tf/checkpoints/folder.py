@@ -46,9 +46,10 @@ _ModelT = TypeVar("_ModelT", DualEncoder, RankerModel, BertTrunk)
 
 
 def weights_files(folder: str | os.PathLike) -> list[Path]:
-    """Return the paths of the files with the weights of a run or module."""
+    """Return the paths of the files with the weights of a run or module, except hidden files."""
     if kind_of(folder).is_module:
-        return sorted((Path(folder) / "variables").iterdir())
+        files = (Path(folder) / "variables").iterdir()
+        return sorted(file for file in files if not file.name.startswith("."))
     return [_weights_file(folder)]
 
 

@@ -168,11 +168,12 @@ def files_that_count(path: str | os.PathLike) -> list[Path]:
     """Return the files that identify a model: weights and vocabulary, or an `.onnx` file.
 
     The graph of a module is not one of them, because exporting the same model again may change it.
+    Hidden files in a module are ignored, because file managers and file systems add them.
     """
     root = Path(path)
     if root.is_file():
         return [root]
-    module_files = sorted([*root.glob("variables/*"), *root.glob("assets/*")])
+    module_files = sorted([*root.glob("variables/[!.]*"), *root.glob("assets/[!.]*")])
     # vocab.txt is listed twice because the checksums in existing indexes include it twice.
     names = (CONFIG_FILE, "model.weights.h5", "model.weights.8bit.npz", "vocab.txt", "vocab.model",
              "vocab.txt", "similarity_map.npy", TOKENIZER_FILE, *ONNX_FILES)  # fmt: skip

@@ -20,7 +20,7 @@ from convert_tf.readers.files import decoded, read_lines
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.files import write_file
-from convert_tf.storage.lines import InputFile, file_state
+from convert_tf.storage.lines import InputFile, distinct_files, file_state
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
@@ -38,24 +38,31 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
     """Yield the texts in data folders and text files.
 
     Args:
-      paths: folders, files and file patterns.
+      paths: folders, files and file patterns. A folder or file that is given twice is read once.
 
     Raises:
       ValueError: if a pattern matches no file, or a folder has no train split.
     """
-    for path in paths:
+    for path in _folders_and_files(paths):
         if os.path.isdir(path):
             yield from _read_records(list_shards(path, "train"))
-            continue
-        for file in dumps.find_files([path]):
-            yield from _read_lines(file)
+        else:
+            yield from _read_lines(path)
+
+
+def _folders_and_files(paths: Sequence[str]) -> list[str]:
+    """Return the folders and the files that match the patterns, in order and without copies."""
+    matches: list[str] = []
+    for path in paths:
+        matches += [path] if os.path.isdir(path) else dumps.find_files([path])
+    return distinct_files(matches)
 
 
 def _files_in(paths: Sequence[str]) -> list[str]:
     """Return the files that `read_sentences` reads."""
     files: list[str] = []
-    for path in paths:
-        files += list_shards(path, "train") if os.path.isdir(path) else dumps.find_files([path])
+    for path in _folders_and_files(paths):
+        files += list_shards(path, "train") if os.path.isdir(path) else [path]
     return files
 
 
@@ -186,7 +193,7 @@ def learn(
 
     Args:
       paths: as for `read_sentences`.
-      output: the vocabulary file to write.
+      output: the vocabulary file to write. If it is a link, the file that it points to is replaced.
       tokenizer: "subword" or "sentencepiece".
       config: options for the subword learner; None for the paper's.
       vocab_size: maximum number of pieces in a SentencePiece model.
@@ -196,14 +203,17 @@ def learn(
       A line with the numbers of sentences, words and subwords, to print.
 
     Raises:
-      ValueError: if there is no text.
+      ValueError: if there is no text, or `output` is a folder, a device or a pipe.
       FileChangedError: if a file changed after the texts were counted.
     """
-    os.makedirs(os.path.dirname(output) or ".", exist_ok=True)
+    if os.path.exists(output) and not os.path.isfile(output):
+        raise ValueError(f"{output!r} exists and is not a file. Choose another --output.")
+    os.makedirs(os.path.dirname(os.path.realpath(output)), exist_ok=True)
     with Progress("sentences") as progress:
         sentences = progress.counted(sample_sentences(paths, max_sentences))
         if tokenizer == "sentencepiece":
-            write_file(output, train_sentencepiece(sentences, vocab_size=vocab_size))
+            model = train_sentencepiece(sentences, vocab_size=vocab_size)
+            write_file(output, model, follows_links=True)
             pieces = load_tokenizer(output).vocab_size
             return f"wrote {output}: {progress.count:,} sentences, {pieces:,} subwords"
         counts = count_words(sentences).counts()

@@ -158,4 +158,4 @@ def _cell(text: Any) -> Any:
         value = json_of_texts(text)
     except ValueError:
         return text
-    return value if isinstance(value, list | int) else text
+    return value if isinstance(value, list | int | float) else text

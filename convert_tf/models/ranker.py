@@ -256,11 +256,15 @@ class RankerModel(keras.Model):
     def encode_candidates(self, token_ids: Any, *, training: bool = False) -> Any:
         """Encode candidates: int32 `[C, T]` → `[C, dim]`.
 
+        If a candidate is longer than a BERT-like trunk's `max_tokens`, its end is cut.
+
         Raises:
           ValueError: if the ranker is a cross-encoder.
         """
         self._refuse_joint()
         trunk = self.candidate_trunk or self.trunk
+        if isinstance(trunk, BertTrunk):  # It would keep the last tokens, as it does for contexts.
+            token_ids = token_ids[:, : trunk.max_tokens]
         vector = self.head.candidate_vector(*self._sequence(trunk, token_ids, training))
         return trunk.project_candidate(vector)
 

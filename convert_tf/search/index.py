@@ -63,6 +63,25 @@ class BestCandidates(NamedTuple):
         return BestCandidates(*(np.take_along_axis(array, order, axis=1) for array in self))
 
 
+class _State(NamedTuple):
+    """All that an edit changes in an index.
+
+    An edit replaces the state in one step, so that other threads never see a half-edited index.
+
+    Attributes:
+      cache: the candidates.
+      members: for FAISS, the ids of the candidates, sorted by group, int64 `[candidates]`.
+      starts: for FAISS, the position in `members` where each group starts, and the number of
+        candidates, int64 `[groups + 1]`.
+      groups: the FAISS index, with one vector per group.
+    """
+
+    cache: CandidateCache
+    members: np.ndarray = np.zeros(0, np.int64)
+    starts: np.ndarray = np.zeros(1, np.int64)
+    groups: Any = None
+
+
 class CandidateIndex:
     """Exact search, which scores all candidates of a cache.
 
@@ -91,11 +110,18 @@ class CandidateIndex:
 
     def __init__(self, cache: CandidateCache, encoder: CandidateEncoder) -> None:
         cache.check_encoder(encoder.fingerprint, encoder.name)
-        self.cache: CandidateCache = cache
+        self._state = _State(cache)
         self.encoder = encoder
+
+    @property
+    def cache(self) -> CandidateCache:
+        """The candidates."""
+        return self._state.cache
 
     def search(self, contexts: Sequence[str | Turns], *, top_k: int = 10) -> BestCandidates:
         """Find the best candidates for each context.
+
+        If another thread edits the index during the search, the old candidates are searched.
 
         Args:
           contexts: the contexts. Each is a text, or a sequence of turns, the oldest first.
@@ -109,8 +135,9 @@ class CandidateIndex:
           ValueError: if `top_k` is not positive, or a context is neither a text nor a sequence of
             turns.
         """
-        k = checked_top_k(top_k, self.cache)
-        best = [self._best(block, k) for block in self._blocks(checked_contexts(contexts))]
+        fixed = copy.copy(self)  # an edit in another thread does not change the copy
+        k = checked_top_k(top_k, fixed.cache)
+        best = [fixed._best(block, k) for block in fixed._blocks(checked_contexts(contexts))]
         return BestCandidates(
             np.concatenate([np.zeros((0, k), np.int64), *(block.ids for block in best)]),
             np.concatenate([np.zeros((0, k), np.float32), *(block.scores for block in best)]),
@@ -125,9 +152,10 @@ class CandidateIndex:
           ValueError: if there is no candidate with one of these ids, or a context is neither a text
             nor a sequence of turns.
         """
-        self.cache.check_ids(ids)
+        cache = self.cache  # an edit in another thread may replace it
+        cache.check_ids(ids)
         vectors = (v for block in self._blocks(checked_contexts(contexts)) for v in block)
-        scores = [exact_scores(self.cache, row, v) for row, v in zip(ids, vectors, strict=True)]
+        scores = [exact_scores(cache, row, v) for row, v in zip(ids, vectors, strict=True)]
         return np.array(scores, np.float32).reshape(ids.shape)
 
     def edit(
@@ -142,6 +170,10 @@ class CandidateIndex:
         Only texts that are not yet in the index are encoded. A candidate's id is its position, so
         candidates after a removed one get lower ids.
 
+        Other threads can search the index during an edit. A thread that looks up candidates by
+        their ids after a search should first make a copy with `copy.copy(index)`, and use the copy
+        for both. An edit of the index does not change the copy.
+
         Args:
           texts: all candidates of the new index, in order. None if `add` or `remove` is passed
             instead.
@@ -154,7 +186,7 @@ class CandidateIndex:
         Raises:
           ValueError: if a text to remove is not in the index, or no candidate would be left.
         """
-        self.cache, encoded = edit_cache(
+        cache, encoded = edit_cache(
             self.cache.folder,
             self.encoder.encode_candidates,
             fingerprint=self.encoder.fingerprint,
@@ -163,6 +195,7 @@ class CandidateIndex:
             add=add,
             remove=remove,
         )
+        self._state = _State(cache)
         return encoded
 
     def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
@@ -245,18 +278,20 @@ class FaissIndex(CandidateIndex):
         edited = copy.copy(self)  # so that this index can still be searched
         encoded = super(FaissIndex, edited).edit(texts, add=add, remove=remove)
         edited._open()
-        self.__dict__.update(edited.__dict__)
+        self._state = edited._state
         return encoded
 
     def _open(self) -> None:
         """Read the index from the cache's folder, or build it."""
         cache = self.cache
         groups = self._stored("faiss-groups.npy", np.load, lambda: _equal_candidates(cache), _save)
-        self._members = np.argsort(groups, kind="stable")
-        self._starts = np.searchsorted(groups[self._members], np.arange(groups.max() + 2))
-        self._index = self._load_or_make()
+        members = np.argsort(groups, kind="stable")
+        starts = np.searchsorted(groups[members], np.arange(groups.max() + 2))
+        self._state = _State(cache, members, starts)
+        index = self._load_or_make()
         if self.kind == "ivf":
-            self._index.nprobe = _PROBES
+            index.nprobe = _PROBES
+        self._state = self._state._replace(groups=index)
 
     def _best(self, contexts: Sequence[np.ndarray], k: int) -> BestCandidates:
         if (most := max(map(len, contexts))) != 1:
@@ -264,23 +299,24 @@ class FaissIndex(CandidateIndex):
                 f"FAISS needs one vector for each context. Received: an encoder with {most}. Find "
                 "candidates with a bi-encoder, and rerank them with this encoder (RerankedIndex)."
             )
-        number = min(k + _SPARE_GROUPS, self._index.ntotal)
+        cache, members, starts, index = self._state
+        number = min(k + _SPARE_GROUPS, index.ntotal)
         if self.kind == "hnsw":
-            self._index.hnsw.efSearch = max(_SEARCH_WIDTH, number)
-        _, groups = self._index.search(np.concatenate(contexts), number)
+            index.hnsw.efSearch = max(_SEARCH_WIDTH, number)
+        _, groups = index.search(np.concatenate(contexts), number)
         best = []
         for row, vectors in zip(groups, contexts, strict=True):
-            ids = [self._members[slice(*self._starts[g : g + 2])] for g in row[row >= 0].tolist()]
+            ids = [members[slice(*starts[g : g + 2])] for g in row[row >= 0].tolist()]
             if sum(map(len, ids)) < k:
                 best.append(super()._best([vectors], k))
                 continue
             row_ids = np.concatenate(ids)[None]
-            scores = exact_scores(self.cache, row_ids[0], vectors)[None]
+            scores = exact_scores(cache, row_ids[0], vectors)[None]
             best.append(BestCandidates(row_ids, scores).best(k))
         return BestCandidates(*map(np.concatenate, zip(*best, strict=True)))
 
     def _load_or_make(self) -> Any:
-        count = len(self._starts) - 1
+        count = len(self._state.starts) - 1
         lists = min(int(4 * math.sqrt(count)), count)
         options = {"ivf": f"-{lists}", "hnsw": f"-{_LINKS}"}.get(self.kind, "")
 
@@ -349,8 +385,9 @@ class FaissIndex(CandidateIndex):
         return (facts["texts"], facts["encoder"]) == (self.cache.texts_hash, self.cache.encoder)
 
     def _make(self, lists: int) -> Any:
-        cache, faiss = self.cache, self._faiss
-        firsts = self._members[self._starts[:-1]]
+        faiss = self._faiss
+        cache, members, starts, _ = self._state
+        firsts = members[starts[:-1]]
         kinds = {"flat": "Flat", "ivf": f"IVF{lists},Flat", "hnsw": f"HNSW{_LINKS}"}
         index = faiss.index_factory(cache.dim, kinds[self.kind], faiss.METRIC_INNER_PRODUCT)
         if not index.is_trained:

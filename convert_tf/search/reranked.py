@@ -1,5 +1,6 @@
 """Rerank the best candidates of an index with another model."""
 
+import copy
 from collections.abc import Sequence
 
 import numpy as np
@@ -48,7 +49,7 @@ class RerankedIndex:
         self.second = second
         self.top_n = top_n
         self.adds_first = adds_first
-        self._check_same_texts()
+        _check_same_texts(first, second)
 
     @property
     def cache(self) -> CandidateCache:
@@ -59,29 +60,40 @@ class RerankedIndex:
         """Find the best candidates for each context with both models.
 
         For arguments, result and errors, see `CandidateIndex.search`.
+
+        Raises:
+          ValueError: also if the caches of the two models have different texts, or a score of the
+            second model is NaN.
         """
-        self._check_same_texts()
-        contexts, k = checked_contexts(contexts), checked_top_k(top_k, self.cache)
-        ids, first_scores = self.first.search(contexts, top_k=max(k, self.top_n))
-        if isinstance(self.second, CandidateIndex):
-            scores = self.second.score(contexts, ids)
+        # An edit in another thread does not change these copies.
+        first = copy.copy(self.first)
+        second = copy.copy(self.second) if isinstance(self.second, CandidateIndex) else self.second
+        _check_same_texts(first, second)
+        contexts, k = checked_contexts(contexts), checked_top_k(top_k, first.cache)
+        ids, first_scores = first.search(contexts, top_k=max(k, self.top_n))
+        if isinstance(second, CandidateIndex):
+            scores = second.score(contexts, ids)
         else:
-            texts = [[self.cache.text(i) for i in row] for row in ids]
+            texts = [[first.cache.text(i) for i in row] for row in ids]
             scores = np.zeros(ids.shape, np.float32)
             if len(ids):
-                scores[:] = self.second.candidate_scores(contexts, texts)
+                scores[:] = second.candidate_scores(contexts, texts)
+        if np.isnan(scores).any():
+            raise ValueError("The second model returned NaN scores. Use another checkpoint.")
         if self.adds_first:
-            scores = _logits(self.first, first_scores) + _logits(self.second, scores)
+            scores = _logits(first, first_scores) + _logits(second, scores)
         return BestCandidates(ids, scores).best(k)
 
-    def _check_same_texts(self) -> None:
-        """Raise an error if the caches of the two models have different texts."""
-        first, second = self.cache, self.second
-        if isinstance(second, CandidateIndex) and second.cache.texts_hash != first.texts_hash:
-            raise ValueError(
-                f"The caches {str(first.folder)!r} and {str(second.cache.folder)!r} have "
-                "different texts. Build both from the same file, and make the same edits in both."
-            )
+
+def _check_same_texts(first: CandidateIndex, second: CandidateIndex | TextRanker) -> None:
+    """Raise an error if the caches of the two models have different texts."""
+    if not isinstance(second, CandidateIndex):
+        return
+    if first.cache.texts_hash != second.cache.texts_hash:
+        raise ValueError(
+            f"The caches {str(first.cache.folder)!r} and {str(second.cache.folder)!r} have "
+            "different texts. Build both from the same file, and make the same edits in both."
+        )
 
 
 def _logits(model: CandidateIndex | TextRanker, scores: np.ndarray) -> np.ndarray:

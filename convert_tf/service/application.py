@@ -384,8 +384,13 @@ class _Service:
 
     async def _vectors(self, kind: str, rows: Sequence[Any]) -> np.ndarray:
         self._check([row[0] if isinstance(row, tuple) else row for row in rows])
-        vectors = await self.batcher(kind, rows)
-        return np.stack(vectors) if vectors else np.zeros((0, 0), np.float32)
+        answers = await self.batcher(kind, rows)
+        vectors = np.stack(answers) if answers else np.zeros((0, 0), np.float32)
+        if not np.isfinite(vectors).all():  # JSON has no NaN and no infinity
+            raise ValueError(
+                "The encoder returned NaN or infinite vectors. Use another checkpoint."
+            )
+        return vectors
 
     async def _contexts(self, texts: Sequence[str], extra: Sequence[Any] | None) -> np.ndarray:
         if extra is not None and not self._encoder.reads_history:

@@ -10,6 +10,7 @@ import fcntl
 import os
 import re
 import socket
+import stat
 import time
 import warnings
 import zlib
@@ -58,7 +59,7 @@ def whole_file(path: str | os.PathLike[str], *, follows_links: bool = False) -> 
     host are deleted.
 
     Args:
-      path: the final path. An existing file is replaced.
+      path: the final path. An existing file is replaced, but no folder, device or pipe.
       follows_links: whether to follow a link at `path`, as for a path that a user named. If not,
         the link itself is replaced, and the file that it points to does not change.
 
@@ -71,6 +72,7 @@ def whole_file(path: str | os.PathLike[str], *, follows_links: bool = False) -> 
     temporary = os.path.join(folder, f".new-{_host()}-{os.getpid()}.{name}")
     try:
         with writing(path):
+            _check_is_no_device(target)
             open(temporary, "wb").close()
         remove_leftovers(folder or ".", name, only_dead=True)
         yield temporary
@@ -82,6 +84,14 @@ def whole_file(path: str | os.PathLike[str], *, follows_links: bool = False) -> 
         # On a read-only file system, even removing a missing file raises an error.
         with contextlib.suppress(OSError):
             os.remove(temporary)
+
+
+def _check_is_no_device(path: str) -> None:
+    """Raise an error if renaming a file to this path would replace a device, a pipe or a socket."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = os.lstat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISLNK(mode) or stat.S_ISDIR(mode)):
+            raise OSError(errno.EINVAL, "It is a device or a pipe, not a file")
 
 
 @contextlib.contextmanager

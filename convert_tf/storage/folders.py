@@ -46,7 +46,7 @@ class OutputFolder:
         different disk from its parent. If None, the folder is replaced as a whole.
       replaceable: patterns of relative paths. A folder may be replaced as a whole if each of its
         files matches one of the patterns and at least one file matches the first pattern. An empty
-        folder may always be replaced.
+        folder needs no such file. Any existing folder needs `overwrite`.
       is_own: with `data_files`, whether a folder that contains none of the listed files must be
         empty, except for hidden files.
       temp_dir: folder in which `scratch` is created; if empty, `scratch` is next to the output.
@@ -57,7 +57,7 @@ class OutputFolder:
 
     Raises:
       ValueError: if the output is a file, or contains other files or results that may not be
-        replaced; or if a file that a killed run moved away exists again under its former name.
+        replaced; or if it is a mount point and would be replaced as a whole.
 
     Example:
       with OutputFolder("module/1").open() as folder:
@@ -79,6 +79,7 @@ class OutputFolder:
         self._replaceable = replaceable
         self._is_own = is_own
         self._overwrite = overwrite
+        self._is_kept = False  # whether complete files stay in the hidden folder
         parent, name = os.path.split(self.output)
         places = [os.path.join(parent, f".{name}.new"), os.path.join(self.output, ".new")]
         if self._moves_files() and not os.path.exists(os.path.join(places[0], _JOURNAL)):
@@ -102,13 +103,17 @@ class OutputFolder:
 
         Raises:
           ValueError: as for the class, or if another process writes the same output, the lock was
-            removed, or files of an earlier run cannot be deleted.
+            removed, or files of an earlier run cannot be deleted; or if the moves of a killed run
+            cannot be undone, because a file exists again under its former name, or because an
+            earlier version of convert_tf recorded them for a folder with another path.
           FileWriteError: if the disk is full.
+          OSError: if the new files cannot get their final names. They stay in the hidden folder,
+            which the message names.
         """
         with self._opened_lock() as lock:
             with _removed_if_empty(self._work):
                 lock_output(lock, f"writing {self.output!r}")
-            is_kept = False
+            self._is_kept = False
             try:
                 self._begin()
                 yield Path(self._written)
@@ -117,11 +122,13 @@ class OutputFolder:
                         f"The lock {lock.name!r} was removed while {self.output!r} was written. "
                         "Run the command again when no other process writes there."
                     )
-                is_kept = True
+                self._is_kept = True
                 self._check_again()
-                is_kept = False
+                self._is_kept = False
                 self._publish()
             except OSError as error:
+                if self._is_kept:  # the message says where the complete files are
+                    raise
                 where = str(error.filename or self.output)
                 if os.path.commonpath([self._written, os.path.abspath(where)]) == self._written:
                     where = self.output  # users do not know the temporary name
@@ -134,7 +141,8 @@ class OutputFolder:
                 if is_still_at_its_place(lock):  # otherwise another process uses the folder
                     self._undo_moves()
                     _delete(self.scratch)
-                    if not is_kept:  # the next run finds the lock, and deletes files that are kept
+                    # The next run finds the lock, and deletes files that are kept.
+                    if not self._is_kept:
                         _clean_up(self._work)
 
     def _opened_lock(self) -> FileIO:
@@ -183,10 +191,14 @@ class OutputFolder:
             self._check(is_complete=True)
         except ValueError as error:
             raise ValueError(
-                f"{error} It has changed since this command started. The new files are complete, "
-                f"in {self._written!r}. Move them before the next run with this --output deletes "
-                "them."
+                f"{error} It has changed since this command started. {self._where_kept()}."
             ) from error
+
+    def _where_kept(self) -> str:
+        return (
+            f"The new files are complete, in {self._written!r}. Move them before the next run with "
+            "this --output deletes them"
+        )
 
     def _check(self, *, is_complete: bool = False) -> None:
         if not os.path.exists(self.output):
@@ -194,6 +206,11 @@ class OutputFolder:
         if not os.path.isdir(self.output):
             raise ValueError(
                 f"{self.output!r} is a file, but --output must be a folder. Choose another path."
+            )
+        if self._data_files is None and os.path.ismount(self.output):
+            raise ValueError(
+                f"{self.output!r} is a mount point, so it cannot be replaced as a whole. Choose a "
+                "folder in it."
             )
         if is_complete and not os.listdir(self.output):
             return
@@ -228,6 +245,20 @@ class OutputFolder:
         for folder, _, names in os.walk(self._written):
             for path in (*(os.path.join(folder, name) for name in names), folder):
                 self._sync(path)
+        try:
+            self._move()
+        except OSError as error:
+            self._is_kept = True
+            reason = f"{self.output!r} could not be written: {error.strerror or error}"
+            raise OSError(error.errno, f"{reason}. {self._where_kept()}") from error
+        # A folder that may be written but not read cannot be opened.
+        with contextlib.suppress(PermissionError):
+            self._sync(os.path.dirname(self.output))
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._journal)  # the moves are not undone after this
+
+    def _move(self) -> None:
+        """Give the new files their final names, after moving the previous files away."""
         moves = [(self._written, self.output)]
         if self._moves_files():
             assert self._data_files is not None
@@ -241,12 +272,11 @@ class OutputFolder:
         elif self._overwrite and os.path.exists(self.output):
             moves.insert(0, (self.output, self._replaced))
         if len(moves) > 1:  # a single move cannot be left half done
-            write_file(self._journal, json.dumps(moves))
+            # With relative paths, the moves can be undone after a parent folder was renamed.
+            relative = [[os.path.relpath(path, self._work) for path in move] for move in moves]
+            write_file(self._journal, json.dumps(relative))
         for source, target in moves:
             os.rename(source, target)
-        self._sync(os.path.dirname(self.output))
-        with contextlib.suppress(FileNotFoundError):
-            os.remove(self._journal)  # the moves are not undone after this
 
     def _sync(self, path: str) -> None:
         descriptor = os.open(path, os.O_RDONLY)
@@ -259,10 +289,11 @@ class OutputFolder:
     def _undo_moves(self) -> None:
         """Undo the moves of an interrupted run, so that files get their old names back."""
         if os.path.exists(self._journal):
-            for source, target in reversed(parsed_json(Path(self._journal).read_text())):
-                if not os.path.exists(target):
+            for source, target in reversed(self._recorded_moves()):
+                # A relative link that was put aside points nowhere.
+                if not os.path.lexists(target):
                     continue
-                if not os.path.exists(source):
+                if not os.path.lexists(source):
                     os.rename(target, source)
                 elif Path(target).is_relative_to(self._replaced):
                     raise ValueError(
@@ -270,6 +301,22 @@ class OutputFolder:
                         "in use again. Remove or rename one of them."
                     )
             os.remove(self._journal)
+
+    def _recorded_moves(self) -> list[tuple[str, str]]:
+        """Return the moves in the journal, as absolute paths before and after each move."""
+        moves = []
+        for move in parsed_json(Path(self._journal).read_text()):
+            # A journal of an earlier version has absolute paths, which `join` does not change.
+            source, target = (os.path.normpath(os.path.join(self._work, path)) for path in move)
+            for path in map(Path, (source, target)):
+                if not path.is_relative_to(self.output) and not path.is_relative_to(self._work):
+                    raise ValueError(
+                        f"A killed run moved {source!r} to {target!r}, and {self.output!r} was "
+                        "moved or copied from there. Move the previous files from "
+                        f"{self._replaced!r} to where they belong, and delete {self._work!r}."
+                    )
+            moves.append((source, target))
+        return moves
 
 
 def _clean_up(work: str) -> None:

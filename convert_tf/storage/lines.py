@@ -11,6 +11,7 @@ import hashlib
 import io
 import lzma
 import os
+import select
 import stat
 import sys
 import zlib
@@ -27,6 +28,7 @@ _MAX_WINDOW_BYTES = 2**31  # zstd's longest window, which monthly Reddit dumps u
 _PLAIN_PIECE = 2**20
 # One 4-byte zstd block can stand for 128 KiB, so 1 KiB of input is at most 32 MiB of output.
 _ARCHIVE_PIECE = 1024
+_FORMAT_BYTES = 10  # `compression` and `wide_encoding` look at no more bytes than these
 _ZSTD_LEVEL = 9
 COMPRESSED_SUFFIXES = {".zst", ".zstd", ".bz2", ".gz", ".xz", ".lzma"}
 _COMPARED_BYTES = 2**16
@@ -219,7 +221,7 @@ def read_pieces(file: InputFile) -> Iterator[bytes]:
 def _decompressed(file: InputFile) -> Iterator[bytes]:
     with file.open() as stream:
         size = _size(stream)
-        piece = stream.read(_ARCHIVE_PIECE)
+        piece = _first_piece(stream)
         if not piece:
             file.note("empty")
             return
@@ -228,7 +230,7 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
             while piece:
                 file.compressed_bytes += len(piece)
                 yield piece
-                piece = stream.read(_PLAIN_PIECE)
+                piece = _next_piece(stream, _PLAIN_PIECE)
             if file.compressed_bytes < size:
                 file.note("truncated")
             return
@@ -255,9 +257,28 @@ def _decompressed(file: InputFile) -> Iterator[bytes]:
                 piece = decompressor.unused_data if decompressor.eof else b""
                 if data:
                     yield data
-            piece = stream.read(_ARCHIVE_PIECE)
+            piece = _next_piece(stream, _ARCHIVE_PIECE)
         if (not decompressor.eof and is_inside) or file.compressed_bytes < size:
             file.note("truncated")
+
+
+def _first_piece(stream: BinaryIO) -> bytes:
+    """Return the start of a stream: enough to tell the format, or a line of text."""
+    start = piece = _next_piece(stream, _ARCHIVE_PIECE)
+    if stream.isatty():  # a person types no archive, and would have to end the input twice
+        return start
+    while piece and len(start) < _FORMAT_BYTES and b"\n" not in start:
+        piece = _next_piece(stream, _ARCHIVE_PIECE)
+        start += piece
+    return start
+
+
+def _next_piece(stream: BinaryIO, size: int) -> bytes:
+    """Return at most `size` bytes; `b""` only at the end of the stream."""
+    # A non-blocking stream returns None if no bytes are available yet.
+    while (piece := stream.read(size)) is None:
+        select.select([stream], [], [])
+    return piece
 
 
 def _size(stream: BinaryIO) -> int:

@@ -152,7 +152,7 @@ def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> N
     """Check subwords and write them to a file.
 
     Args:
-      path: the file.
+      path: the file. If it is a link, the file that it points to is replaced.
       subwords: the vocabulary in the order of ids.
 
     Raises:
@@ -162,4 +162,4 @@ def write_vocabulary(path: str | os.PathLike[str], subwords: Iterable[str]) -> N
     subwords = list(subwords)
     check_subwords(subwords)
     lines = "".join(f"{escape(subword)}\n" for subword in subwords)
-    write_file(path, lines)
+    write_file(path, lines, follows_links=True)

@@ -8,8 +8,8 @@ from support.huggingface_folder import write_folder
 from support.tiny_checkpoint import write_checkpoint
 
 import convert_tf
-from convert_tf.checkpoints.folder import save_checkpoint
-from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of
+from convert_tf.checkpoints.folder import save_checkpoint, weights_files
+from convert_tf.checkpoints.kinds import CheckpointError, Kind, kind_of, model_checksum
 from convert_tf.checkpoints.loading import initial_ranker
 from convert_tf.checkpoints.released import RANKER_RELEASES
 from convert_tf.config.bert import BertConfig
@@ -23,6 +23,7 @@ from convert_tf.models.bert import BertTrunk
 from convert_tf.models.encoder import DualEncoder
 from convert_tf.models.ranker import RankerModel
 from convert_tf.search import cache
+from convert_tf.storage.checksums import fingerprint
 
 MODULES = sorted(Path(__file__).resolve().parents[2].glob("hub_modules/*/[0-9]*"))
 FILES = [
@@ -65,6 +66,22 @@ def test_a_module_is_one_whatever_lies_beside_its_graph():
     for folder in MODULES:
         is_ranker = folder.parent.name in RANKER_RELEASES
         assert kind_of(folder) is (Kind.RANKER_MODULE if is_ranker else Kind.ENCODER_MODULE)
+
+
+def test_hidden_files_do_not_change_what_a_module_is(tmp_path):
+    """macOS writes .DS_Store and ._NAME, and NFS writes .nfs0123."""
+    (tmp_path / "saved_model.pb").write_bytes(b"")
+    for name in ("variables/variables.index", "assets/vocab.txt"):
+        (tmp_path / name).parent.mkdir()
+        (tmp_path / name).write_text(name)
+    before = model_checksum(tmp_path)
+    parts = [("vocab.txt", tmp_path / "assets/vocab.txt")]
+    parts += [("variables.index", tmp_path / "variables/variables.index")]
+    assert before == fingerprint(parts)
+    for name in ("variables/.DS_Store", "variables/.nfs01", "assets/._vocab.txt"):
+        (tmp_path / name).write_text("hidden")
+    assert model_checksum(tmp_path) == before
+    assert weights_files(tmp_path) == [tmp_path / "variables/variables.index"]
 
 
 def test_a_module_without_its_graph_is_no_run(tmp_path):

@@ -1,5 +1,6 @@
 """Files with given candidates."""
 
+import csv
 import gzip
 import json
 
@@ -106,6 +107,57 @@ def test_candidates_as_text_may_have_labels_of_any_type(tmp_path, label):
     (example,) = read_candidates(tmp_path / "file.jsonl")
     assert example.candidates == ("b", "c")
     assert example.labels == ((0,) if label == 0 else (1,))
+
+
+@pytest.mark.parametrize("label", ["0.0", "[0.0]"])
+def test_cells_may_have_whole_numbers_of_pandas(tmp_path, label):
+    (tmp_path / "file.csv").write_text(
+        f'context,candidates,label\nhello,"[""b"", ""c""]",{label}\nbye,"[""b"", ""c""]",0.5\n'
+    )
+    read = read_candidates(tmp_path / "file.csv")
+    assert next(read) == CandidateExample(("hello",), ("b", "c"), (0,))
+    with pytest.raises(ValueError, match=r"label 0\.5 does not fit 2 candidates"):
+        next(read)
+
+
+CONTEXTS = ("my pc\nis slow", "hello", "bye\tnow\nor later", "no\tmore")
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+@pytest.mark.parametrize(
+    ("name", "delimiter", "head", "quoting"),
+    [
+        ("file.tsv", "\t", "", csv.QUOTE_MINIMAL),
+        ("file.tsv", "\t", "", csv.QUOTE_ALL),
+        ("file.csv", ",", "", csv.QUOTE_MINIMAL),
+        ("file.csv", ";", "", csv.QUOTE_ALL),
+        ("file.csv", "\t", "sep=\t", csv.QUOTE_MINIMAL),
+    ],
+)
+def test_texts_may_have_tabs_and_line_breaks(
+    tmp_path, newline, encoding, name, delimiter, head, quoting
+):
+    """The number of tabs then varies between lines, as in a file of articles."""
+    contexts = [text.replace("\n", newline) for text in CONTEXTS]
+    with open(tmp_path / name, "w", encoding=encoding, newline="") as file:
+        file.write(head and head + newline)
+        rows = csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator=newline)
+        rows.writerow(["Context", "candidates", "label"])
+        rows.writerows([context, '["b", "c"]', 1] for context in contexts)
+    expected = [CandidateExample((context,), ("b", "c"), (1,)) for context in contexts]
+    assert list(read_candidates(tmp_path / name)) == expected
+
+
+def test_json_may_be_indented_with_tabs(tmp_path):
+    rows = [{"context": ["a", "b"], "candidates": ["x", "y"], "label": 0}] * 2
+    written = [json.dumps(value, indent="\t") for value in (rows, {"data": rows})]
+    written.append(written[0].replace("[\n\t{", "[{", 1))
+    written.append(written[1].replace('{\n\t"data"', '{"data"', 1))
+    for text in written:
+        (tmp_path / "file.json").write_text(text)
+        expected = [CandidateExample(("a", "b"), ("x", "y"), (0,))] * 2
+        assert list(read_candidates(tmp_path / "file.json")) == expected
 
 
 def test_candidates_as_text_need_a_label(tmp_path):

@@ -659,6 +659,11 @@ def test_the_command_compares_two_weeks(classifier, tmp_path, monkeypatch, capsy
         call_command(*arguments, f"--output={tmp_path}/one.json")
     call_command(*arguments, f"--output={tmp_path}/two.json", "--overwrite")
     assert (tmp_path / "one.json").read_text() == (tmp_path / "two.json").read_text() == history
+    (tmp_path / "link").symlink_to("two.json")
+    (tmp_path / "two.json").write_text(history + "\n")
+    call_command(*arguments, f"--output={tmp_path}/link", "--overwrite")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "two.json").read_text() == history
     (tmp_path / "one.json").write_text("[]")
     with pytest.raises(SystemExit, match="did not write"):
         call_command(*arguments, f"--output={tmp_path}/one.json", "--overwrite")
@@ -723,6 +728,17 @@ def test_masked_examples_are_not_suggested():
     log = ["0.1 order 13", "my order", "your order"]
     found = suggest.suggest_messages(log, classifier=Labelled(), budget=2, mask=True)
     assert sorted(found) == ["my order", "your order"]
+
+
+def test_suggestions_are_written_where_a_link_points_to(tmp_path, monkeypatch):
+    monkeypatch.setattr(suggest, "suggest_messages", lambda *_, **__: ["hello"])
+    (tmp_path / "log.txt").write_text("hello\n")
+    (tmp_path / "table.csv").write_text("text,label\nhi,greeting\n")
+    (tmp_path / "link").symlink_to("table.csv")
+    arguments = [f"--input={tmp_path}/log.txt", f"--output={tmp_path}/link", "--overwrite"]
+    call_command("intent", "suggest", *arguments)
+    assert (tmp_path / "link").is_symlink()
+    assert "hello" in (tmp_path / "table.csv").read_text()
 
 
 def test_as_many_messages_as_asked():

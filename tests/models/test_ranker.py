@@ -9,6 +9,7 @@ import tensorflow as tf
 from support import naive, naive_heads
 from support.model_cases import fill_weights, one_per_row, random_texts
 
+from convert_tf.config.bert import bert_preset
 from convert_tf.config.ranker import POLY_VARIANTS, HeadConfig, RankerConfig
 from convert_tf.models.ranker import ConvertTrunk, make_ranker
 
@@ -34,9 +35,9 @@ ENCODING_HEADS = {k: v for k, v in HEADS.items() if v.head != "cross"}
 CROSS = HEADS["cross first"]
 
 
-def _build(config, head):
+def _build(config, head, **options):
     """Return a ranker whose weights depend on their paths only."""
-    ranker = make_ranker(RankerConfig(config, head))
+    ranker = make_ranker(RankerConfig(config, head, **options))
     fill_weights([v for v in ranker.variables if v.path != "head/log_scale"])
     return ranker
 
@@ -244,6 +245,27 @@ def test_separate_trunks_encode_apart(small_config):
     after = ranker.encode_contexts(ids)[0], ranker.encode_candidates(ids)
     np.testing.assert_array_equal(before[0], after[0])
     assert np.abs(before[1] - np.asarray(after[1])).max() > 1e-3
+
+
+@pytest.mark.parametrize("head", ["bi", "poly"])
+@pytest.mark.parametrize("separate_trunks", [False, True])
+def test_a_bert_trunk_reads_the_first_tokens_of_candidates(head, separate_trunks):
+    """It reads the last tokens of contexts; see `HeadConfig`. 14 tokens fit in 16 positions."""
+    config = bert_preset(
+        "bert_tiny", vocab_size=10, num_oov_buckets=2, tokenizer="subword",
+        dim=8, num_layers=2, num_heads=2, feed_forward_dim=12, max_positions=16,
+    )  # fmt: skip
+    options = _head(head=head, reduction="mean", separate_trunks=separate_trunks)
+    ranker = _build(config, options, trunk="bert")
+    contexts, candidates = _ids(config, [20, 20]), _ids(config, [20, 3, 14], seed=1)
+    scores = np.asarray(ranker.score(contexts, candidates))
+    first, last = candidates[:, :14], candidates[:1, -14:]
+    np.testing.assert_array_equal(scores, ranker.score(contexts[:, -14:], first))
+    assert np.abs(scores[:, :1] - np.asarray(ranker.score(contexts, last))).min() > 1e-4
+    vectors = ranker.encode_candidates(candidates)
+    np.testing.assert_array_equal(vectors, ranker.encode_candidates(first))
+    trunk = ranker.candidate_trunk or ranker.trunk
+    np.testing.assert_array_equal(vectors, ranker.head.candidate_vector(*trunk.sequence(first)))
 
 
 @pytest.mark.parametrize("head", HEADS.values(), ids=HEADS.keys())

@@ -1,10 +1,13 @@
 """Adding candidates to an index, and removing them."""
 
+import copy
 import json
 import os
+import pickle
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -121,6 +124,80 @@ def test_a_failed_edit_leaves_the_index_as_it_was(tmp_path, monkeypatch):
         index.edit(remove=TEXTS[:10])
     assert index.cache.count == 40
     np.testing.assert_array_equal(index.search(CONTEXTS, top_k=5).ids, before.ids)
+
+
+class EditingEncoder(StubEncoder):
+    """Lets another thread edit an index each time a search has encoded contexts.
+
+    Args:
+      edit: the edit, which is made in another thread; None for no edit.
+    """
+
+    edit = None
+
+    def encode_contexts(self, contexts):
+        encoded = super().encode_contexts(contexts)
+        if self.edit is not None:
+            edit, self.edit = self.edit, None
+            with ThreadPoolExecutor(1) as pool:
+                pool.submit(edit).result()
+        return encoded
+
+
+@pytest.mark.parametrize("kind", [None, *FAISS_KINDS])
+@pytest.mark.parametrize("top_k", [5, 40])
+def test_a_search_that_overlaps_an_edit_finds_the_old_candidates(tmp_path, kind, top_k):
+    """The contexts are encoded in two blocks, and the edit is made after the first."""
+    cache, encoder = make_cache(tmp_path / "cache", TEXTS[:40]), EditingEncoder()
+    if kind:
+        pytest.importorskip("faiss")
+        index = FaissIndex(cache, encoder, kind=kind)
+    else:
+        index = CandidateIndex(cache, encoder)
+    contexts = [(text,) for text in TEXTS[:40]]
+    expected, ids = index.search(contexts, top_k=top_k), np.tile(np.arange(40), (40, 1))
+    scores = index.score(contexts, ids)
+    copied = copy.copy(index)
+    encoder.edit = lambda: index.edit(TEXTS[20:40])
+    for array, wanted in zip(index.search(contexts, top_k=top_k), expected, strict=True):
+        np.testing.assert_array_equal(array, wanted)
+    assert (index.cache.count, copied.cache.count) == (20, 40)
+    assert index.search(contexts, top_k=top_k).ids.max() == 19
+    np.testing.assert_array_equal(copied.search(contexts, top_k=top_k).ids, expected.ids)
+    index.edit(TEXTS[:40])
+    encoder.edit = lambda: index.edit(TEXTS[20:40])
+    np.testing.assert_array_equal(index.score(contexts, ids), scores)
+
+
+@pytest.mark.parametrize("by_texts", [True, False])
+def test_reranking_that_overlaps_an_edit_scores_the_old_candidates(tmp_path, by_texts):
+    encoder = EditingEncoder()
+    first, second = (
+        CandidateIndex(make_cache(tmp_path / name, TEXTS[:40]), encoder) for name in ("1", "2")
+    )
+    index = RerankedIndex(first, StubRanker() if by_texts else second, top_n=10)
+    expected = index.search(CONTEXTS, top_k=10)
+    encoder.edit = lambda: [edited.edit(TEXTS[20:40]) for edited in (first, second)]
+    for array, wanted in zip(index.search(CONTEXTS, top_k=10), expected, strict=True):
+        np.testing.assert_array_equal(array, wanted)
+    assert index.cache.count == 20
+
+
+def test_a_pickled_index_searches_as_before(tmp_path):
+    index = CandidateIndex(make_cache(tmp_path / "cache", TEXTS[:40]), StubEncoder())
+    restored = pickle.loads(pickle.dumps(index))
+    index.edit(remove=TEXTS[:10])
+    assert (index.cache.count, restored.cache.count) == (30, 40)
+    assert restored.search(CONTEXTS, top_k=40).ids.max() == 39
+
+
+def test_an_edit_replaces_a_faiss_index_in_one_step(tmp_path):
+    """A thread that reads the object at any moment must see all of an edit, or nothing."""
+    pytest.importorskip("faiss")
+    index = FaissIndex(make_cache(tmp_path / "cache", TEXTS[:40]), StubEncoder())
+    before = vars(index).copy()
+    index.edit(remove=TEXTS[:10])
+    assert len([name for name in before if vars(index)[name] is not before[name]]) == 1
 
 
 def test_texts_may_be_an_array(tmp_path):

@@ -482,6 +482,11 @@ def test_errors_of_ranking_anew(tmp_path):
         RerankedIndex(first, second)
     with pytest.raises(ValueError, match="Received: top_n=0"):
         RerankedIndex(first, StubRanker(), top_n=0)
+    broken = StubRanker()
+    broken.candidate_scores = lambda contexts, lists: [np.full(len(lists[0]), np.nan)] * len(lists)
+    for adds_first in (True, False):
+        with pytest.raises(ValueError, match="second model returned NaN scores"):
+            RerankedIndex(first, broken, adds_first=adds_first).search(CONTEXTS)
 
 
 def test_without_faiss(cache, monkeypatch):
@@ -517,7 +522,7 @@ def test_faiss_and_equal_candidates(tmp_path, kind, dtype):
     cache = make_cache(tmp_path / "cache", texts, dtype=dtype)
     contexts = [*CONTEXTS, *[(text,) for text in TEXTS[:50]]]
     index = FaissIndex(cache, StubEncoder(), kind=kind)
-    assert index._index.ntotal == len({*texts})
+    assert index._state.groups.ntotal == len({*texts})
     for top_k in (1, 3, 500):
         exact = search(cache, StubEncoder(), contexts, top_k=top_k)
         found = index.search(contexts, top_k=top_k)

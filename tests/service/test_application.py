@@ -348,6 +348,28 @@ def test_an_error_of_the_model_is_an_answer():
     assert "TypeError" in said["message"] and "callable" not in said["message"]
 
 
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/encode", {"texts": ["a"]}),
+        ("/encode", {"texts": ["a"], "format": "base64"}),
+        ("/rank", {"contexts": ["a"], "responses": ["b"]}),
+        ("/v1/embeddings", {"input": "a", "model": "letters"}),
+    ],
+)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_vectors_that_are_not_finite_are_an_error(caplog, path, body, value):
+    encoder, backend = letter_encoder()
+    backend.run = lambda output, columns: np.full((len(columns[0]), 32), value, np.float32)
+    with served(encoder) as client:
+        reply = client.post(path, json=body)
+    assert reply.status_code == 500
+    said = reply.json()["error"]
+    assert (said["type"], said["code"]) == ("server_error", 500)
+    assert re.fullmatch(REFUSAL, said["message"]) and "ValueError" in said["message"]
+    assert "NaN or infinite vectors" in caplog.text  # the log says what is wrong
+
+
 def test_health_and_metrics(encoder):
     with served(encoder) as client:
         assert client.get("/health").json()["status"] == "ok"

@@ -116,6 +116,20 @@ def test_places_where_no_file_can_be(tmp_path):
     assert os.listdir(tmp_path) == ["folder"]
 
 
+@pytest.mark.parametrize("is_link", [False, True])
+def test_a_pipe_is_not_replaced(tmp_path, is_link):
+    """Nor is a device, such as /dev/null, which root could replace."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    if is_link:
+        path = tmp_path / "link"
+        path.symlink_to("pipe")
+    with pytest.raises(FileWriteError, match=f"Cannot write '{path}': It is a device or a pipe"):
+        write_file(path, "text", follows_links=True)
+    assert (tmp_path / "pipe").is_fifo()
+    assert path.is_symlink() == is_link
+
+
 def test_writers_of_two_files_of_a_new_folder(tmp_path):
     output = tmp_path / "new" / "file"
     with only_writer(output), only_writer(tmp_path / "new" / "other"):

@@ -1,5 +1,7 @@
 import errno
+import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -77,9 +79,14 @@ def test_a_failing_move_brings_the_old_files_back(tmp_path, monkeypatch, failing
         _write(output, {"a.txt": "new", "c.txt": "new"}, overwrite=True)
         assert _contents(output) == {"a.txt": "new", "c.txt": "new"}
         return
-    with pytest.raises(OSError, match="Input/output error"):
+    complete = output / ".new" / "written"
+    with pytest.raises(OSError, match=f"Input/output error. The new files .* in '{complete}'"):
         _write(output, {"a.txt": "new", "c.txt": "new"}, overwrite=True)
-    assert _contents(output) == {"a.txt": "old", "b.txt": "old"}
+    assert {name: (output / name).read_text() for name in ("a.txt", "b.txt")} == dict.fromkeys(
+        ("a.txt", "b.txt"), "old"
+    )
+    assert _names(output) == [".new", "a.txt", "b.txt"]
+    assert _contents(complete) == {"a.txt": "new", "c.txt": "new"}
 
 
 KILLED = """
@@ -171,9 +178,54 @@ def test_files_put_aside_are_kept_where_others_have_their_names(tmp_path, is_who
     assert put_aside(output) == ""
 
 
+@pytest.mark.parametrize("is_whole", [False, True])
+def test_files_put_aside_are_restored_after_a_parent_was_renamed(tmp_path, is_whole):
+    _write(tmp_path / "former" / "out", {"a.txt": "old", "d.txt": "old"})
+    killed_at = 1 if is_whole else 3
+    _killed_run(tmp_path / "former" / "out", killed_at, tmp_path / "temp", is_whole=is_whole)
+    (tmp_path / "former").rename(tmp_path / "renamed")
+    output = tmp_path / "renamed" / "out"
+    options = {"data_files": None if is_whole else _text_files, "overwrite": True}
+    folder = OutputFolder(output, replaceable=("a.txt", "d.txt"), **options)
+    with pytest.raises(RuntimeError), folder.open():
+        raise RuntimeError
+    assert _contents(output) == {"a.txt": "old", "d.txt": "old"}
+    assert _names(tmp_path / "renamed") == ["out"]
+
+
+def test_files_put_aside_are_restored_in_a_copy(tmp_path):
+    _write(tmp_path / "out", {"a.txt": "old", "d.txt": "old"})
+    _killed_run(tmp_path / "out", 3, tmp_path / "temp")
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    for output in (tmp_path / "copy", tmp_path / "out"):
+        with pytest.raises(ValueError, match="Pass --overwrite"):
+            _write(output, {"e.txt": "new"})
+        assert _contents(output) == {"a.txt": "old", "d.txt": "old"}
+
+
+def test_absolute_paths_of_an_earlier_version_are_followed_only_in_the_output(tmp_path):
+    _write(tmp_path / "out", {"a.txt": "old", "d.txt": "old"})
+    _killed_run(tmp_path / "out", 3, tmp_path / "temp")
+    work = tmp_path / "out" / ".new"
+    moves = json.loads((work / "moves.json").read_text())
+    moves = [[os.path.normpath(work / path) for path in move] for move in moves]
+    (work / "moves.json").write_text(json.dumps(moves))
+    shutil.copytree(tmp_path / "out", tmp_path / "copy")
+    aside = tmp_path / "copy" / ".new" / "replaced"
+    for _ in range(2):
+        with pytest.raises(ValueError, match=f"moved or copied from there.*{aside}"):
+            _write(tmp_path / "copy", {"e.txt": "new"}, overwrite=True)
+    assert _contents(aside) == {"a.txt": "old", "d.txt": "old"}
+    with pytest.raises(ValueError, match="Pass --overwrite"):
+        _write(tmp_path / "out", {"e.txt": "new"})
+    assert _contents(tmp_path / "out") == {"a.txt": "old", "d.txt": "old"}
+
+
 def test_a_folder_is_replaced_whole(tmp_path):
     options = {"data_files": None, "replaceable": ("a.txt", "b.txt")}
-    (tmp_path / "out").mkdir()  # empty folders may always be replaced
+    (tmp_path / "out").mkdir()
+    with pytest.raises(ValueError, match="already exists"):  # even if it is empty
+        _write(tmp_path / "out", {"a.txt": "old"}, **options)
     _write(tmp_path / "out", {"a.txt": "old", "b.txt": "old"}, **options, overwrite=True)
     with pytest.raises(ValueError, match="already exists"):
         _write(tmp_path / "out", {"a.txt": "new"}, **options)
@@ -287,6 +339,65 @@ def test_a_mount_point_is_written_without_moves_to_another_disk(tmp_path, monkey
     monkeypatch.setattr(os, function, within_one_disk)
     _write(output, {"b.txt": "new"}, overwrite=True)
     assert _contents(output) == {"b.txt": "new"}
+
+
+def test_a_mount_point_is_not_replaced_as_a_whole(tmp_path, monkeypatch):
+    """This is known before the work, which takes hours."""
+    output = tmp_path / "out"
+    output.mkdir()
+    monkeypatch.setattr(os.path, "ismount", lambda path: str(path) == str(output))
+    with pytest.raises(ValueError, match=r"is a mount point.* Choose a folder in it"):
+        OutputFolder(output, replaceable=("a.txt",), overwrite=True)
+    _write(output, {"a.txt": "new"}, overwrite=True)  # files in it can be replaced
+    _write(output / "in it", {"a.txt": "new"}, data_files=None)
+
+
+@pytest.mark.parametrize("exists", [False, True])
+@pytest.mark.parametrize("code", [errno.EBUSY, errno.ENOSPC])
+def test_complete_files_are_kept_if_they_cannot_get_their_names(
+    tmp_path, monkeypatch, exists, code
+):
+    """For instance, `ismount` does not recognise a folder of the same disk that is mounted."""
+    output = tmp_path / "out"
+    if exists:
+        _write(output, {"a.txt": "old"})
+
+    def busy(source, target):
+        raise OSError(code, os.strerror(code), source)
+
+    monkeypatch.setattr(os, "rename", busy)
+    options = {"data_files": None, "replaceable": ("a.txt",), "overwrite": True}
+    complete = tmp_path / ".out.new" / "written"
+    reason = f"{os.strerror(code)}. The new files .* in '{complete}'"
+    with pytest.raises(OSError, match=reason) as caught:
+        _write(output, {"a.txt": "new"}, **options)
+    assert "run the same command again" not in str(caught.value)
+    assert _contents(complete) == {"a.txt": "new"}
+    assert output.exists() == exists
+    monkeypatch.undo()
+    _write(output, {"a.txt": "newer"}, **options)
+    assert _contents(output) == {"a.txt": "newer"}
+    assert _names(tmp_path) == ["out"]
+
+
+def test_a_relative_link_that_was_put_aside_is_restored(tmp_path, monkeypatch):
+    output = tmp_path / "out"
+    _write(output, {"a.txt": "old", "b.txt": "old"})
+    (output / "a.txt").rename(tmp_path / "shared.txt")
+    (output / "a.txt").symlink_to("../shared.txt")
+    moved, rename = [], os.rename
+
+    def fail_at_the_third(source, target):
+        moved.append(source)
+        if len(moved) == 3:
+            raise OSError(errno.EIO, "Input/output error", source)
+        rename(source, target)
+
+    monkeypatch.setattr(os, "rename", fail_at_the_third)
+    with pytest.raises(OSError, match="Input/output error"):
+        _write(output, {"a.txt": "new", "b.txt": "new"}, overwrite=True)
+    assert [(output / name).read_text() for name in ("a.txt", "b.txt")] == ["old", "old"]
+    assert (output / "a.txt").is_symlink()
 
 
 def _finish_while_there_are(output, names, **options):

@@ -3,6 +3,7 @@
 If a file becomes shorter while it is read, every reader reports it.
 """
 
+import bz2
 import contextlib
 import gzip
 import io
@@ -14,6 +15,7 @@ import pickle
 import sys
 import tarfile
 import threading
+import time
 import zipfile
 
 import numpy as np
@@ -121,6 +123,46 @@ def test_a_typed_line_is_given_at_once(monkeypatch):
     os.write(writing, b"second")
     os.close(writing)
     assert list(lines) == ["second"]
+
+
+@pytest.fixture
+def standard_input(monkeypatch):
+    """Return a function that writes pieces to the standard input, with pauses between them."""
+    reading, writing = os.pipe()
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(os.fdopen(reading, "rb")))
+
+    def write(pieces):
+        for piece in pieces:
+            time.sleep(0.05)
+            os.write(writing, piece)
+        os.close(writing)
+
+    def start(pieces, *, blocks):
+        os.set_blocking(reading, blocks)
+        threading.Thread(target=write, args=[pieces], daemon=True).start()
+
+    return start
+
+
+def test_a_standard_input_that_does_not_block_is_read_to_the_end(standard_input):
+    """ssh and docker exec leave such descriptors."""
+    standard_input([b"one\n", b"two\nth", b"ree\n"], blocks=False)
+    assert list(Texts("-")) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, bz2.compress, lzma.compress])
+@pytest.mark.parametrize("blocks", [True, False])
+def test_an_archive_is_told_however_few_bytes_come_first(standard_input, pack, blocks):
+    content = pack(b"one\ntwo\n")
+    standard_input([content[:1], content[1:3], content[3:]], blocks=blocks)
+    assert list(Texts("-")) == ["one", "two"]
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
+def test_an_encoding_is_told_however_few_bytes_come_first(standard_input, encoding):
+    content = "é\n😀\n".encode(encoding)
+    standard_input([content[:1], content[1:3], content[3:]], blocks=True)
+    assert list(Texts("-")) == ["é", "😀"]
 
 
 MEGABYTES = 3 * 2**20  # plain files are read in pieces of 1 MB

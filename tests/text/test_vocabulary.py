@@ -236,6 +236,39 @@ def test_files_that_change_while_they_are_sampled_are_an_error(tmp_path, monkeyp
     assert len(drawn) <= 10
 
 
+@pytest.mark.parametrize("kind", ["folder", "pipe"])
+def test_an_output_that_is_no_file_is_refused_before_the_work(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(vocabulary, "sample_sentences", lambda *_: pytest.fail("texts are read"))
+    output = tmp_path / "output"
+    (os.mkdir if kind == "folder" else os.mkfifo)(output)
+    with pytest.raises(ValueError, match=r"output' exists and is not a file. Choose another"):
+        learn([str(tmp_path / "text.txt")], str(output))
+    assert not output.is_file()
+
+
+@pytest.mark.parametrize("tokenizer", ["subword", "sentencepiece"])
+def test_an_output_that_is_a_link_is_followed(text_file, tmp_path, tokenizer):
+    shared, link = tmp_path / "shared", tmp_path / "link"
+    shared.write_text("old")
+    link.symlink_to(shared)
+    learn([text_file], str(link), tokenizer=tokenizer, config=CONFIG, vocab_size=100)
+    assert link.is_symlink()
+    assert load_tokenizer(shared).vocab_size > 10
+
+
+def test_texts_that_are_given_twice_are_read_once(tmp_path):
+    for name in "ba":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n")
+    (tmp_path / "link").symlink_to(tmp_path / "a.txt")
+    example = Example("t", "", "", "context", "response", (), "", "")
+    (tmp_path / "data").mkdir()
+    write_shards(str(tmp_path / "data"), [("train", 0, example)], num_shards={"train": 1})
+    data = [f"{tmp_path}/data", f"{tmp_path}/data/"]
+    paths = [f"{tmp_path}/b.txt", f"{tmp_path}/*.txt", f"{tmp_path}/link", *data]
+    texts = [b"b", b"a", b"context", b"response"]
+    assert [*read_sentences(paths)] == [*sample_sentences(paths, 99)] == texts
+
+
 def zipf_words(size=5000):
     generator = random.Random(0)
     return [f"w{int(generator.paretovariate(0.7)) % 3000}" for _ in range(size)]

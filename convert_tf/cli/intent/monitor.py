@@ -40,7 +40,7 @@ def run(values: Any) -> None:
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, _is_report, overwrite=values.overwrite)
-    os.makedirs(os.path.dirname(values.output) or ".", exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.realpath(values.output)), exist_ok=True)
     since = None if values.since is None else json_file(values.since)
     classifier = loaded_classifier(values)
     encoders = identities_of(classifier.encoder)
@@ -54,7 +54,8 @@ def run(values: Any) -> None:
     )
     with printed_after_writing(monitoring_text(report, shown=values.top_k)):
         report["encoders"] = [identity.to_json() for identity in encoders]
-        write_file(values.output, written_json(report, ensure_ascii=False))
+        content = written_json(report, ensure_ascii=False)
+        write_file(values.output, content, follows_links=True)
     print(f"wrote {values.output}")
 
 

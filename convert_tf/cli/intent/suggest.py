@@ -46,12 +46,13 @@ def run(values: Any) -> None:
     from convert_tf.readers.texts import Texts
 
     check_replaceable(values.output, is_labelled_csv, overwrite=values.overwrite)
-    os.makedirs(os.path.dirname(values.output) or ".", exist_ok=True)
+    os.makedirs(os.path.dirname(os.path.realpath(values.output)), exist_ok=True)
     suggestions = suggest_messages(
         Texts(values.input),
         values.encoder or [DEFAULT_ENCODER],
         classifier=None if values.model is None else loaded_classifier(values),
         **same(values, "mask budget seed"),
     )
-    write_file(values.output, labelled_csv((text, "") for text in suggestions))
+    table = labelled_csv((text, "") for text in suggestions)
+    write_file(values.output, table, follows_links=True)
     print(f"wrote {values.output}: {len(suggestions)} messages to label")

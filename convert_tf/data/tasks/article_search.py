@@ -14,14 +14,17 @@ Reference: arXiv 1905.01969 §3, Table 1; arXiv 1709.03856 §5.3.
 """
 
 import itertools
+import re
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from convert_tf.data.tasks.item import TaskItem, example_item, numbered_lines, problem_item
+from convert_tf.readers.columns import column_names, names_of_candidates
 from convert_tf.readers.files import TableFile
 
 NUM_CANDIDATES = 10_001
+_JSON_START = re.compile(r"\s*[\[{]\s*([\[{\"]|$)")
 
 
 class _Article(NamedTuple):
@@ -33,10 +36,20 @@ class _Article(NamedTuple):
 def is_label_doc(head: Sequence[str]) -> bool:
     """Return whether the first non-empty lines of a file look like articles, not like a table.
 
-    In a file of articles, most lines have tabs, but the number of tabs varies.
+    In a file of articles, most lines have tabs, but the number of tabs varies. This is also true of
+    some tables of candidates: of CSV and TSV with tabs or line breaks in texts, and of a JSON value
+    that is indented with tabs. Such tables are recognised by their first lines.
     """
+    if any(map(_names_candidates, head[:2])) or any(map(_JSON_START.match, head[:1])):
+        return False
     tabs = [line.count("\t") for line in head]
     return 2 * sum(map(bool, tabs)) > len(tabs) and len(set(tabs)) > 1
+
+
+def _names_candidates(line: str) -> bool:
+    """Return whether a line is the header of a CSV or TSV with candidates."""
+    rows = ([cell.strip(' "') for cell in line.split(delimiter)] for delimiter in "\t,;|")
+    return any(names_of_candidates(column_names(row)) for row in rows)
 
 
 def read_articles(file: TableFile) -> Iterator[TaskItem]:
