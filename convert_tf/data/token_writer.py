@@ -231,8 +231,8 @@ def tokenize_utterances(
 
     Raises:
       ValueError: if there is no file or no text, a row has no text, `dev_fraction` is out of range,
-        a file is a pipe and `dev_fraction` is not 0, a source in `ignored_labels` occurs in no
-        text, the vocabulary cannot be read, or `output` is not empty.
+        a file is a pipe and `dev_fraction` is not 0, the vocabulary cannot be read, or `output` is
+        not empty.
       FileChangedError: if a file changed after the start.
       OSError: if a file cannot be read or written.
     """

@@ -93,14 +93,14 @@ class UtteranceFiles:
 
     Args:
       patterns: file names or patterns; see `matching_files`.
-      ignored_labels: names of sources whose labels are not intents. Their texts have no label.
+      ignored_labels: names of sources whose labels are not intents. Their texts have no label. If
+        no row has one of these sources, a warning is printed once.
 
     Attributes:
       pipes: the paths that are not regular files and can therefore be read only once.
 
     Raises:
-      ValueError: if there is no file; while reading, if a row has no text, or a source in
-        `ignored_labels` occurs in no row.
+      ValueError: if there is no file; while reading, if a row has no text.
       FileChangedError: while reading, if a file changed after this object was created.
     """
 
@@ -109,6 +109,7 @@ class UtteranceFiles:
         self.pipes = [path for path in self._paths if not os.path.isfile(path)]
         self._states = {path: file_state(path) for path in self._paths if path not in self.pipes}
         self._ignored_labels = frozenset(ignored_labels)
+        self._has_warned = False
 
     def __iter__(self) -> Iterator[Utterance]:
         seen: set[bytes] = set()
@@ -157,10 +158,12 @@ class UtteranceFiles:
                 if utterance.text:
                     yield utterance, short_digest(utterance.text.encode())
             file.check_unchanged()
-        if unknown:
-            raise ValueError(
-                f"ignored_labels names sources that no text has: "
-                f"{', '.join(map(repr, sorted(unknown)))}. Correct their names."
+        if unknown and not self._has_warned:
+            self._has_warned = True
+            print(
+                "warning: ignored_labels names sources that no text has: "
+                f"{', '.join(map(repr, sorted(unknown)))}",
+                file=sys.stderr,
             )
 
 

@@ -536,7 +536,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     assert before.shape == mean.shape != trained.shape
     left, _, right = np.linalg.svd(trained.T @ before, full_matrices=False)
     np.testing.assert_allclose(mean, 0.7 * trained @ left @ right + 0.3 * before, atol=1e-5)
-    folders = (*folders, saved_checkpoints(work / "runs" / "opposites")[-1])
+    folders = (*folders, saved_checkpoints(work / "runs" / "opposites")[0])
     encoders = [SentenceEncoder(folder, compute_dtype="float32") for folder in folders]
     kept, last = (encoder.encode(["open it"], kind="reduced") for encoder in encoders[2:])
     np.testing.assert_array_equal(kept, last)
