@@ -9,6 +9,12 @@ import sys
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
+# Processes on JAX compile hundreds of small functions. The tests share what they have compiled.
+os.environ.setdefault(
+    "JAX_COMPILATION_CACHE_DIR", os.path.abspath(f"{__file__}/../../.pytest_cache/jax")
+)
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 import pytest
 from support.model_cases import SMALL, fill_weights

@@ -39,6 +39,7 @@ from convert_tf.cli.flags import (
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
 from convert_tf.extras import needs_training
+from convert_tf.numerics.imports import skip_optional_imports
 from convert_tf.numerics.quiet import quieten
 from convert_tf.storage.json_text import parsed_json
 
@@ -109,6 +110,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     _prepare_streams()
     quieten()
+    skip_optional_imports()
     if not os.path.isdir(os.path.dirname(__file__)):
         said = "convert_tf cannot run from a zip file: it reads files next to its code. Unpack it."
         return _fail(program, said, 1)
