@@ -163,7 +163,7 @@ def attack_with_kills(folder: Path) -> tuple[dict[str, Any], list[str]]:
     _call("prepare", f"--input={folder / 'sample' / 'RC_sample.zst'}", "--dev_fraction=0.05",
           f"--output={folder / 'data'}", "--overwrite")  # fmt: skip
     _call("vocabulary", f"--input={folder / 'data'}", f"--output={folder / 'vocab.txt'}",
-          "--min_count=5")  # fmt: skip
+          "--min_count=5", "--overwrite")  # fmt: skip
     started = time.monotonic()
     _run(_training(folder, "whole"))
     seconds = time.monotonic() - started

@@ -6,13 +6,14 @@ python benchmarks/io_faults.py --commands "sample,intent train" --every 7 --seed
 ```
 
 A library in C, loaded with LD_PRELOAD, intercepts the command's calls to the C library. It counts
-the calls that act on files in the command's folder: open, read, write, fsync, rename, lock, make a
-folder and truncate. The n-th call fails with an operating system error that fits the call. In some
-runs all later calls of certain kinds fail too, as on a full disk ("from then on" in reports). The
-script checks each run against these rules:
+the calls that act on files in the command's folder: open, read, write, close after writing, fsync,
+rename, remove, lock, make a folder and truncate. The n-th call fails with an operating system error
+that fits the call. In some runs all later calls of certain kinds fail too, as on a full disk ("from
+then on" in reports). The script checks each run against these rules:
 
 - The folder holds either the files from before the run or those of a successful run, and no others.
-  If a command writes several independent results, each of them is the old or the new one.
+  If a command writes several independent results, each of them is the old or the new one. If the
+  failing call removes a file, hidden files may remain.
 - If the exit status is 0, the files are those of a successful run.
 - Otherwise, standard error is one line that begins with the name of the command.
 - If all renames fail from some call on, the command cannot undo its moves. The same command then
@@ -70,6 +71,10 @@ void io_faults_disarm(void) { armed = 0; }
 static int is_inside(const char *path) {  // the command runs in the folder
   return path && (path[0] != '/' || !strncmp(path, root, strlen(root)));
 }
+static int is_inside_file(int file);
+static int is_inside_at(int at, const char *path) {
+  return is_inside(path) && (path[0] == '/' || at == AT_FDCWD || is_inside_file(at));
+}
 static int is_inside_file(int file) {
   char link[64], path[PATH_MAX];
   snprintf(link, sizeof link, "/proc/self/fd/%d", file);
@@ -112,10 +117,14 @@ FILE *fopen(const char *path, const char *how) {
 FILE *fopen64(const char *path, const char *how) {
   AT_PATH(*how == 'r' ? 'o' : 'c', path, NULL); return REAL(fopen64)(path, how); }
 ssize_t read(int f, void *to, size_t n) { AT_FILE('r', f, -1); return REAL(read)(f, to, n); }
+ssize_t pread(int f, void *to, size_t n, off_t at) {
+  AT_FILE('r', f, -1); return REAL(pread)(f, to, n, at); }
 ssize_t pread64(int f, void *to, size_t n, off64_t at) {
   AT_FILE('r', f, -1); return REAL(pread64)(f, to, n, at); }
 ssize_t write(int f, const void *of, size_t n) {
   AT_FILE('w', f, -1); return REAL(write)(f, of, n); }
+ssize_t pwrite(int f, const void *of, size_t n, off_t at) {
+  AT_FILE('w', f, -1); return REAL(pwrite)(f, of, n, at); }
 ssize_t pwrite64(int f, const void *of, size_t n, off64_t at) {
   AT_FILE('w', f, -1); return REAL(pwrite64)(f, of, n, at); }
 ssize_t writev(int f, const struct iovec *of, int n) {
@@ -135,9 +144,33 @@ int fflush(FILE *file) {
 }
 int fsync(int f) { AT_FILE('f', f, -1); return REAL(fsync)(f); }
 int fdatasync(int f) { AT_FILE('f', f, -1); return REAL(fdatasync)(f); }
+int ftruncate(int f, off_t n) { AT_FILE('t', f, -1); return REAL(ftruncate)(f, n); }
 int ftruncate64(int f, off64_t n) { AT_FILE('t', f, -1); return REAL(ftruncate64)(f, n); }
 int flock(int f, int how) {
   AT_FILE('l', f, -1); return ((int (*)(int, int))dlsym(RTLD_NEXT, "flock"))(f, how); }
+// Of the commands of fcntl, only locks act on the file, not just on its descriptor.
+#define IS_LOCK(how) ((how) == F_SETLK || (how) == F_SETLKW || (how) == F_OFD_SETLK \
+                      || (how) == F_OFD_SETLKW)
+#define FCNTL(name) int name(int f, int how, ...) { \
+  va_list rest; va_start(rest, how); void *value = va_arg(rest, void *); va_end(rest); \
+  if (IS_LOCK(how)) AT_FILE('l', f, -1); \
+  return ((int (*)(int, int, ...))dlsym(RTLD_NEXT, #name))(f, how, value); }
+FCNTL(fcntl)
+FCNTL(fcntl64)
+// The file is closed even if an error is reported, as by Linux.
+int close(int f) {
+  int flags = armed ? REAL(fcntl)(f, F_GETFL) : -1;
+  int is_failing = flags >= 0 && flags & O_ACCMODE && is_inside_file(f) && fails('e');
+  int result = REAL(close)(f);
+  if (!is_failing) return result;
+  errno = error;
+  return -1;
+}
+int unlink(const char *path) { AT_PATH('u', path, -1); return REAL(unlink)(path); }
+int unlinkat(int at, const char *path, int flags) {
+  if (armed && is_inside_at(at, path) && fails('u')) return -1;
+  return REAL(unlinkat)(at, path, flags);
+}
 int rename(const char *of, const char *to) { AT_PATH('n', to, -1); return REAL(rename)(of, to); }
 int renameat(int a, const char *of, int b, const char *to) {
   AT_PATH('n', to, -1); return REAL(renameat)(a, of, b, to); }
@@ -155,10 +188,12 @@ ERRORS = {
     "r": [(errno.EIO, ""), (errno.EINTR, "")],
     "w": [(errno.ENOSPC, ""), (errno.ENOSPC, "cwmf"), (errno.EIO, "wf"), (errno.EINTR, "")],
     "f": [(errno.EIO, ""), (errno.ENOSPC, "cwmf"), (errno.EINTR, "")],
+    "e": [(errno.EIO, ""), (errno.EDQUOT, "cwmfe")],  # by NFS, after writes that seemed to succeed
     "t": [(errno.EIO, "")],
     "l": [(errno.EIO, ""), (errno.ENOLCK, "l"), (errno.EINTR, "")],
     "n": [(errno.ENOSPC, ""), (errno.EACCES, "n"), (errno.EIO, "")],
     "m": [(errno.ENOSPC, "cwm"), (errno.EACCES, "")],
+    "u": [(errno.EACCES, ""), (errno.EIO, "")],
 }
 _LIBRARY = "IO_FAULTS_LIBRARY"
 _SECONDS = 600
@@ -445,6 +480,7 @@ class Attack:
         faults = []
         for failure in _failures(calls, every, rng or random.Random(0)):
             status, said, _, tree = attempt(failure)
+            tree = _compared(tree, calls[failure.nth - 1])
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:
@@ -494,6 +530,11 @@ def _matching(tree: dict[str, bytes], patterns: tuple[str, ...]) -> dict[str, by
         for path, content in tree.items()
         if any(fnmatch.fnmatch(path, pattern) for pattern in patterns)
     }
+
+
+def _compared(tree: dict[str, bytes], kind: str) -> dict[str, bytes]:
+    """Return the files to compare: without hidden ones if a call to remove a file failed."""
+    return {path: tree[path] for path in tree if kind != "u" or not re.search(r"(^|/)\.", path)}
 
 
 def _is_mixed(

@@ -165,9 +165,12 @@ def run(command: str, values: Mapping[str, str], *, data: Path, made: str = "") 
         commands = with_made(MADE[name])
         keep_if_made_by(Path(values[name]), commands, inputs_of(commands, values, data))
         if not Path(values[name]).exists():
+            new = Path(values[name] + ".new")
+            if new.is_file():  # of an interrupted call; folders are kept because runs resume
+                new.unlink()
             for making in MADE[name]:
-                run(making, {**values, name: values[name] + ".new"}, data=data, made=name)
-            Path(values[name] + ".new").rename(values[name])
+                run(making, {**values, name: str(new)}, data=data, made=name)
+            new.rename(values[name])
     words = [
         re.sub(r"^(hub_modules|benchmarks)/", lambda match: f"{ROOT}/{match[0]}", word)
         for word in (

@@ -11,8 +11,8 @@ convert-tf export --encoder runs/similar --network_bits=8 --output hub_modules/m
 
 A linear map from the reduced encoding r to the teacher's vectors is fitted by ridge regression. The
 map is rotated so that the first 256, 128 or 64 numbers of a vector can be used as a shorter vector.
-Modules exported from the result have the signature `encode_similarity`. Every twentieth text is
-held out to measure how good the map is.
+Modules exported from the result have the signature `encode_similarity`. One in twenty different
+texts is held out to measure how good the map is.
 
 With --triplets, the map of an encoder that already has similarity vectors is trained to tell
 opposites apart, such as "turn it on" and "turn it off". The new map changes only similarity vectors

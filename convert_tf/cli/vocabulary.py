@@ -16,27 +16,33 @@ Flags:
   tokenizer: Kind of vocabulary.
   max_sentences: Maximum number of texts to learn from. If there are more, a random sample is drawn.
   vocab_size: Number of pieces, with --tokenizer=sentencepiece.
+  overwrite: Replace an existing file.
 """
 
 import time
 from typing import Any
 
 from convert_tf.cli.flags import NEEDED, Define, check_read, define_fields, given_fields, same
+from convert_tf.storage.files import check_replaceable
 from convert_tf.text.subwords import SubwordConfig
+
+_TOKENIZERS = ("subword", "sentencepiece")
 
 
 def define_flags(define: Define) -> None:
     define("input", NEEDED, repeats=True)
     define("output", NEEDED)
-    define("tokenizer", "subword", choices=["subword", "sentencepiece"])
+    define("tokenizer", "subword", choices=_TOKENIZERS)
     define_fields(define, SubwordConfig)
     define("max_sentences", 10_000_000, lower_bound=1)
     define("vocab_size", 31_476)
+    define("overwrite", False)
 
 
 def run(values: Any) -> None:
     unread = ["vocab_size"] if values.tokenizer == "subword" else [*SubwordConfig.defaults()]
     check_read(values, {f"with --tokenizer={values.tokenizer}": unread})
+    check_replaceable(values.output, _is_vocabulary, overwrite=values.overwrite)
     from convert_tf.corpora.vocabulary import learn
 
     started = time.monotonic()
@@ -48,3 +54,12 @@ def run(values: Any) -> None:
         **same(values, "vocab_size max_sentences"),
     )
     print(f"{line}, {time.monotonic() - started:.0f} s")
+
+
+def _is_vocabulary(path: str) -> bool:
+    from convert_tf.text.tokenizer import load_tokenizer
+
+    try:
+        return load_tokenizer(path).name in _TOKENIZERS
+    except ValueError:
+        return False

@@ -67,10 +67,11 @@ def conversations_in(rows: Iterable[Any], file: CountedFile) -> Iterator[Convers
     """Yield the dialogues and pairs in a file's rows (`convert_tf.readers.tables`).
 
     The source of a dialogue is the object's `source`. Without it, the source is the file name
-    without folder and suffixes. A dialogue with an id gets the conversation id `source/id`.
-    Otherwise the conversation id is a hash of the dialogue's texts, so copies in different files
-    are in the same split. The conversation id of a pair is a hash of its cleaned context, and
-    ignores case and white space (`pair_id`).
+    without folder and suffixes. A dialogue with an id gets the conversation id `source/id`. If such
+    an object has no `source`, its id alone decides the split, so a dialogue that is in several
+    files is in the same split in all of them. Without an id, the conversation id is a hash of the
+    dialogue's texts. The conversation id of a pair is a hash of its cleaned context, and ignores
+    case and white space (`pair_id`).
 
     A turn that is empty or has no text ends a conversation, because the turn after it does not
     answer the turn before it. The turns on each side of it become separate conversations with the
@@ -179,19 +180,22 @@ def _dialogue(
 ) -> Iterator[Conversation]:
     if not isinstance(values, list):
         raise UnusableError("missing_turns" if values is None else "wrong_type_turns")
-    source = name_field(fields, "source", kinds=str | int) or file_source
+    row_source = name_field(fields, "source", kinds=str | int)
+    source = row_source or file_source
     given_id = name_field(fields, "id", kinds=str | int)
     turns = _turns_in(values)
     # The hash ignores the speakers, so a dialogue has the same id with and without speaker names.
     texts = (turn.text if turn else "" for turn in turns)
     dialogue_id = f"{source}/{given_id}" if given_id else hash_of(texts)
+    # The split must not depend on the file name, which is part of the id if there is no source.
+    split_id = "" if row_source else given_id
     is_used = False
     for has_text, run in groupby(turns, key=_has_text):
         if not has_text:
             _count_without_text(run, file)
         elif len(piece := tuple(turn for turn in run if turn)) > 1:
             is_used = True
-            yield Conversation(dialogue_id, source, piece)
+            yield Conversation(dialogue_id, source, piece, split_id=split_id)
     if not is_used:
         raise UnusableError("too_few_turns", is_bad=False)
 

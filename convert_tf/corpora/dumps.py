@@ -39,16 +39,18 @@ class Turn(NamedTuple):
 class Conversation(NamedTuple):
     """Consecutive turns, oldest first, from a corpus that is not a tree of comments.
 
-    The md5 of `id` decides the split, as for a Reddit thread. Conversations with the same id are in
-    the same split. The id must not depend on where the corpus is stored, or on the order of its
-    conversations. `source` is the name of the corpus. Starting at index `first_answer`, each turn
-    answers the turn before it. Earlier turns are only context.
+    The md5 of `split_id` decides the split. If it is empty, the md5 of `id` does, as for a Reddit
+    thread. Conversations with the same `split_id` are in the same split. The id that decides the
+    split must not depend on where the corpus is stored, or on the order of its conversations.
+    `source` is the name of the corpus. Starting at index `first_answer`, each turn answers the turn
+    before it. Earlier turns are only context.
     """
 
     id: str
     source: str
     turns: tuple[Turn, ...]
     first_answer: int = 1
+    split_id: str = ""
 
 
 def hash_of(texts: Iterable[str]) -> str:

@@ -98,8 +98,13 @@ class Steps:
                 num_turns += len(conversation.turns)
                 source = conversation.source
                 comments = threads.comments_of(conversation, rules, self.counts[source].changed)
-                first = conversation.first_answer
-                yield from self._rows(comments, rules, source, first_answer=first)
+                yield from self._rows(
+                    comments,
+                    rules,
+                    source,
+                    first_answer=conversation.first_answer,
+                    split_id=conversation.split_id,
+                )
         else:
             for turn in self._turns_of_dump(what, file):
                 num_turns += 1
@@ -130,12 +135,15 @@ class Steps:
         source: str,
         *,
         first_answer: int | None = None,
+        split_id: str = "",
     ) -> Iterator[Row]:
         """Yield the examples from a thread, and the thread's texts that are in no example.
 
-        `first_answer` is the attribute of a `Conversation`; it is None for a Reddit thread.
+        `first_answer` and `split_id` are the attributes of a `Conversation`. For a Reddit thread,
+        `first_answer` is None and the thread's id decides the split.
         """
-        split = threads.split_of(comments[0].thread_id, dev_fraction=self.options.dev_fraction)
+        split_id = split_id or comments[0].thread_id
+        split = threads.split_of(split_id, dev_fraction=self.options.dev_fraction)
         rules = rules.of_split(split)
         examples: Iterable[Example] = threads.create_examples(
             comments,

@@ -16,6 +16,7 @@ A folder written by `convert-tf teach` contains
 """
 
 import os
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,9 @@ from convert_tf.storage.arrays import FolderFormat, MappedFile
 
 DTYPE = "float16"
 SUBWORDS_FILE = "subword-vectors.npy"
+EVERY_SUBWORD = 64  # every 64th subword's vector is compared to see if two teachers are the same
+_SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
+_SAMPLE_SIZE = 16
 FORMAT = FolderFormat(
     what="folder of teacher vectors",
     facts_file="teacher.json",
@@ -42,6 +46,12 @@ def vectors_file(name: str) -> str:
 def taught_names(examples: Examples) -> tuple[str, ...]:
     """Return which texts of the examples get vectors: context and response, or single texts."""
     return tuple(name for name in examples.names if name in (*PAIR, "text"))
+
+
+def are_same_vectors(vectors: Any, others: Any) -> bool:
+    """Return whether two arrays of teacher vectors are equal except for rounding errors."""
+    is_same_shape = np.shape(vectors) == np.shape(others)
+    return is_same_shape and np.allclose(vectors, others, atol=_SAME_VECTORS)
 
 
 class TeacherVectors:
@@ -119,6 +129,30 @@ class TeacherVectors:
     def subwords(self) -> np.ndarray:
         """The vectors of the vocabulary entries, float32 `[vocab_size, dim]`."""
         return self._subwords.checked().astype(np.float32)
+
+    @property
+    def sample(self) -> list[float]:
+        """A few numbers from the subword vectors, by which a later run recognises the teacher."""
+        flat = self._subwords.checked().reshape(-1)
+        places = np.linspace(0, len(flat) - 1, _SAMPLE_SIZE).astype(np.int64)
+        return [round(float(value), 4) for value in flat[places]]
+
+    def is_same_teacher(self, other: "TeacherVectors") -> bool:
+        """Return whether another folder's vectors come from the same teacher.
+
+        Different teachers may have the same name, because names lack the version (`joined_name`)
+        and a run can be trained further. So every 64th subword's vector is compared too.
+
+        Args:
+          other: teacher vectors for token ids with the same vocabulary.
+        """
+        if (self.teacher, self.dim) != (other.teacher, other.dim):
+            return False
+        some, others = (
+            vectors._subwords.checked()[::EVERY_SUBWORD].astype(np.float32)
+            for vectors in (self, other)
+        )
+        return are_same_vectors(some, others)
 
     def of_batch(
         self, numbers: np.ndarray, positions: np.ndarray, epochs: np.ndarray

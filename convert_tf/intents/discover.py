@@ -71,8 +71,8 @@ def discover_intents(
         the classifier's intents.
       min_size: minimum number of messages in a group. Messages in smaller groups are leftovers.
       min_confidence: minimum probability of a confident answer.
-      mask: whether to mask numbers and e-mail addresses before anything else, in messages and in
-        the classifier's examples.
+      mask: whether to mask numbers and e-mail addresses before anything else, in messages, in the
+        classifier's examples and in the texts of `earlier`. Labels of `earlier` are not masked.
       seed: seed for the sample that is grouped.
       earlier: the `groups` and the `gone` groups of an earlier result, each with `group`, `label`
         and `texts`; None if there is no earlier result. A group gets the number and label of an
@@ -104,6 +104,8 @@ def discover_intents(
       ValueError: if there are fewer distinct messages than groups, or all are answered confidently.
     """
     encode = encode_of(encoder, classifier)
+    if earlier is not None and mask:
+        earlier = [{**row, "texts": [*dict.fromkeys(map(masked, row["texts"]))]} for row in earlier]
     counts = counted_messages(texts, mask=mask)
     batches = _unsure_batches(shuffled([*counts], seed), encode, classifier, min_confidence)
     sample, vectors = _sampled(batches)

@@ -1,6 +1,8 @@
 """Report what users asked a classifier in a period, and what changed since an earlier period."""
 
+import dataclasses
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,6 +10,9 @@ from typing import Any
 import numpy as np
 
 from convert_tf.intents.discover import MIN_SIZE, SAME_GROUP, centres_of, discover_intents
+from convert_tf.intents.folder import for_json
+from convert_tf.intents.head import head_arrays
+from convert_tf.intents.lexical import lexical_arrays
 from convert_tf.intents.messages import (
     CENTRAL,
     COMPARED,
@@ -22,6 +27,8 @@ from convert_tf.intents.messages import (
 )
 from convert_tf.intents.predictor import rounded
 from convert_tf.numerics.vectors import unit_rows
+from convert_tf.storage.checksums import checksum
+from convert_tf.storage.json_text import written_json
 from convert_tf.storage.messages import shortened
 
 _SIGNIFICANCE = 0.01
@@ -54,6 +61,8 @@ def monitor_messages(
       texts: messages from a period, such as a week.
       classifier: an `IntentClassifier`, a `MultiIntentClassifier` or an `IntentFile`.
       since: the result of this function for an earlier period; None if there is nothing to compare.
+        If another classifier made it, nothing is compared, and a warning says so. There is also a
+        warning if an earlier version made it, because it then does not name its classifier.
       min_size, min_confidence, mask: as in `discover_intents`.
       seed: seed for the samples.
 
@@ -62,6 +71,7 @@ def monitor_messages(
       - `messages`: the number of messages;
       - `mask`, `min_confidence`, `min_size`: the options; `mask` says whether messages and examples
         were masked;
+      - `classifier`: a checksum of the classifier's weights, intents and thresholds;
       - `unsure`: the number of messages that the classifier does not answer confidently;
       - `far`: the number of messages that are farther from the nearest example than nine out of ten
         examples are from the nearest other example; None if the classifier has no examples;
@@ -72,10 +82,10 @@ def monitor_messages(
         example is from the nearest other example. `p_value` is the p-value of a Mann-Whitney test
         in which copies of a message count once;
       - `groups`: groups of unsure messages, each a dict with `label`, `words`, `size`, `share` and
-        five `texts`. With `since`, each group also has `before`, the share of the same group in the
-        earlier period, or 0 if it did not exist;
-      - `changes`: the significant changes (only with `since`), each a dict with `name`, `before`,
-        `now` and `p_value`.
+        five `texts`. If periods are compared, each group also has `before`, the share of the same
+        group in the earlier period, or 0 if it did not exist;
+      - `changes`: the significant changes (only if periods are compared), each a dict with `name`,
+        `before`, `now` and `p_value`.
 
       Changes are found by a test of two proportions with Bonferroni correction. The shares `unsure`
       and `far` come first, under the names `(not answered surely)` and `(far from the examples)`.
@@ -87,9 +97,11 @@ def monitor_messages(
       ValueError: if there are no messages, or `since` is not a result of this function or was
         computed with other values of `mask`, `min_confidence` or `min_size`.
     """
+    options: dict[str, Any] = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
+    classifier_checksum = _checksum_of(classifier)
     if since is not None:
-        options = {"mask": mask, "min_confidence": min_confidence, "min_size": min_size}
         _check_comparable(since, options)
+        since = since if _may_be_of(since, classifier_checksum) else None
     counts = counted_messages(texts, mask=mask)
     messages = shuffled([*counts], seed)
     intents = Counter({str(label): 0 for label in classifier.classes_})
@@ -114,22 +126,13 @@ def monitor_messages(
         drift = _drift(between, np.array(cosines), [counts[message] for message in messages])
     report: Report = {
         "messages": counts.total(),
-        "mask": mask,
-        "min_confidence": min_confidence,
-        "min_size": min_size,
+        **options,
+        "classifier": classifier_checksum,
         "unsure": len(rejected),
         "far": far,
         "intents": dict(intents),
         "drift": drift,
-        "groups": _groups(
-            rejected,
-            counts.total(),
-            classifier=classifier,
-            min_size=min_size,
-            min_confidence=min_confidence,
-            mask=mask,
-            seed=seed,
-        ),
+        "groups": _groups(rejected, counts.total(), classifier=classifier, seed=seed, **options),
     }
     if since is not None:
         gone = _add_earlier_shares(report["groups"], since, classifier.encode)
@@ -212,6 +215,42 @@ def _check_comparable(since: Mapping[str, Any], options: Mapping[str, Any]) -> N
                 f"be made with {name}={value}, so they cannot be compared. Use the same value "
                 f"of --{name} for both, or omit --since."
             )
+
+
+def _may_be_of(since: Mapping[str, Any], classifier_checksum: str) -> bool:
+    """Return whether an earlier report may be of this classifier, and warn if it is not certain.
+
+    It may be if an earlier version made it, without a checksum of the classifier.
+    """
+    if since.get("classifier") == classifier_checksum:
+        return True
+    is_unknown = "classifier" not in since
+    warnings.warn(
+        "The earlier report does not say which classifier made it. If it was another classifier, "
+        "the changes may come from the classifiers and not from the messages."
+        if is_unknown
+        else "The earlier report was made with another classifier, so its shares of intents, "
+        "groups, unsure messages and messages far from the examples are not compared. To compare "
+        "them, run intent monitor on the earlier messages with this classifier.",
+        stacklevel=3,
+    )
+    return is_unknown
+
+
+def _checksum_of(classifier: Any) -> str:
+    """Return a checksum of everything that answers depend on, except the encoder.
+
+    It stays the same if the classifier is saved and loaded, or exported to an `.onnx` file.
+    """
+    head, lexical, centroids = classifier.parts_
+    arrays = {**head_arrays(head), "centroids": centroids}
+    arrays |= {} if lexical is None else lexical_arrays(lexical)
+    described = {
+        "decision": dataclasses.asdict(classifier.decision),
+        "mixture": classifier.mixture_._asdict(),
+    }
+    values = (np.asarray(arrays[name]).tobytes() for name in sorted(arrays))
+    return checksum([written_json(described, default=for_json).encode(), *values])
 
 
 def _example_vectors(classifier: Any, mask: bool, seed: int) -> np.ndarray | None:

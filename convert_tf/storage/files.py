@@ -120,8 +120,10 @@ def only_writer(path: str | os.PathLike[str]) -> Iterator[None]:
             remove_leftovers(folder, name)
             yield
         finally:
-            if is_still_at_its_place(lock):
-                os.remove(place)
+            # The disk may have become read-only. An error here would hide that of the block.
+            with contextlib.suppress(OSError):
+                if is_still_at_its_place(lock):
+                    os.remove(place)
 
 
 def remove_leftovers(

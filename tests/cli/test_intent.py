@@ -112,6 +112,29 @@ def test_reports_are_written_if_nobody_reads_them(files):
         assert (status, (output / name).is_file()) == (141, True), command
 
 
+def test_inspect_replaces_only_reports_and_only_on_request(files):
+    path = files / "of_inspect" / "inspection.json"
+    command = ("inspect", f"--encoder={files / 'module'}", f"--data={files / 'train.csv'}")
+    again = (*command, f"--output={path.parent}")
+    call(*again)
+    report = path.read_text()
+    edited = report.replace('"examples": 12', '"examples": 13', 1)
+    path.write_text(edited)
+    with pytest.raises(SystemExit, match=r"inspection\.json' already exists\. Pass --overwrite"):
+        call(*again)
+    assert path.read_text() == edited != report
+    call(*again, "--overwrite")
+    assert path.read_text() == report
+    for other in ('{"examples": 12, "intents": {}}', "[]", "written by hand"):
+        path.write_text(other)
+        for more, message in (((), "already exists"), (("--overwrite",), "did not write")):
+            with pytest.raises(SystemExit, match=message):
+                call(*again, *more)
+            assert path.read_text() == other
+    with pytest.raises(SystemExit, match="--overwrite has no effect without --output"):
+        call(*command, "--overwrite")
+
+
 def test_examples_and_intents_are_added_removed_and_renamed(files, capsys):
     """The result equals that of training on all examples at once."""
     added = [("bye now", "bye"), ("see you later", "bye"), ("hello there", "greet")]
@@ -153,6 +176,40 @@ def test_rows_that_a_model_contains_do_not_undo_edits(files, capsys):
     names = {"reset": "password", "greet": "greet", "bye": "bye"}
     expected = [(text, names[name]) for text, name in rows if name in names]
     assert sorted(zip(*edited.examples_, strict=True)) == sorted(expected)
+
+
+def test_a_new_out_of_scope_label_applies_to_the_examples_of_the_model(files, capsys):
+    quick = ("--lexical=none", "--kind=sentence", "--names=none")
+    rows = [*zip(*DATA, strict=True), *((text, "oos") for text in OUTSIDE)]
+    write_csv(files / "train.csv", *zip(*rows, strict=True))
+    train(files, *quick, "--out_of_scope=distance")
+
+    def after(*arguments):
+        call("train", f"--model={files / 'model'}", *quick, *arguments, f"--output={files / 'm'}",
+             "--overwrite")  # fmt: skip
+        return IntentClassifier.load(files / "m", encoder=str(files / "module"))
+
+    capsys.readouterr()
+    again = (f"--data={files / 'train.csv'}", "--out_of_scope_label=none")
+    model = after(*again)
+    printed = capsys.readouterr().out
+    assert "--out_of_scope_label=none: the out-of-scope examples of the model, which" in printed
+    assert "labelled oos, are now labelled none." in printed
+    message = f"{len(OUTSIDE)} rows of --data that the model already contains"
+    assert f"--remove, --rename and --out_of_scope_label also apply to {message}" in printed
+    assert model.classes_.tolist() == sorted({*LABELS})
+    assert {*model.predict(OUTSIDE).tolist()} == {"none"}
+    assert dict(zip(*model.examples_, strict=True)) == {
+        text: "none" if label == "oos" else label for text, label in rows
+    }
+    for arguments, label in (
+        (["--out_of_scope_label=oos"], "oos"),
+        (["--out_of_scope_label=none", "--rename=oos=chat"], "chat"),
+        (["--out_of_scope_label=none", "--remove=oos"], None),
+    ):
+        labels = dict(zip(*after(*arguments).examples_, strict=True))
+        assert labels.get(OUTSIDE[0]) == label, arguments
+        assert "are now labelled" not in capsys.readouterr().out
 
 
 def test_examples_of_a_tuned_encoder_fit_no_thresholds(files, monkeypatch):
@@ -476,8 +533,9 @@ def test_labels_that_are_numbers_are_extended_in_python(files):
     classifier.set_params(out_of_scope="confidence")
     labels = [*(LABELS.index(label) for label in LABELS), "oos"]
     classifier.fit([*TEXTS, "a fish"], labels).save(files / "numbers", overwrite=True)
-    call(*again, "--overwrite")
-    assert IntentClassifier.load(files / "m").classes_.tolist() == classifier.classes_.tolist()
+    for arguments in ((), ("--out_of_scope_label=none",)):
+        call(*again, "--overwrite", *arguments)
+        assert IntentClassifier.load(files / "m").classes_.tolist() == classifier.classes_.tolist()
 
 
 def test_one_process_trains_a_model(files, tmp_path):

@@ -12,6 +12,9 @@ from support.dump_files import json_lines
 from convert_tf.corpora import pairs
 from convert_tf.corpora.dialogues import read
 from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
+from convert_tf.corpora.options import PrepareOptions
+from convert_tf.corpora.rows import Steps, split_and_shard
+from convert_tf.data.schema import Example
 
 
 def _read(path):
@@ -37,7 +40,7 @@ def test_turns_are_texts_or_objects(write_dump):
     expected = (Turn(one["text"], speaker) for one, speaker in zip(turns, speakers, strict=True))
     assert conversations == [
         Conversation("desk/17", "desk", _turns("Is the pool open?", "Until nine.")),
-        Conversation("hotel/18", "hotel", tuple(expected)),
+        Conversation("hotel/18", "hotel", tuple(expected), split_id="18"),
     ]
     assert not file.skipped
 
@@ -64,11 +67,35 @@ def test_a_turn_without_text_ends_a_conversation(write_dump, unusable):
     path = write_dump("a.jsonl", [{"turns": turns, "id": "7"}])
     conversations, file = _read(path)
     assert conversations == [
-        Conversation("a/7", "a", _turns("a", "b")),
-        Conversation("a/7", "a", _turns("c", "d", "e")),
+        Conversation("a/7", "a", _turns("a", "b"), split_id="7"),
+        Conversation("a/7", "a", _turns("c", "d", "e"), split_id="7"),
     ]
     reason = "empty_turn" if isinstance(unusable, str) else "wrong_type_turn"
     assert file.skipped == {reason: 3}
+
+
+@pytest.mark.parametrize("row_source", ["", "desk"])
+def test_a_dialogue_with_an_id_is_in_the_same_split_in_every_file(write_dump, row_source):
+    """Different dialogues with the same id are all used, and keep the names of their files."""
+    rows = [
+        {"turns": [f"the question {n}", f"an answer {n}", "thank you all"], "id": n}
+        | ({"source": row_source} if row_source else {})
+        for n in range(1, 201)
+    ]
+    other = [{**row, "turns": [f"another {text}" for text in row["turns"]]} for row in rows]
+    steps = Steps(PrepareOptions(dev_fraction=0.1))
+    places = {}
+    for name, dialogues in (("week1", rows), ("week2", rows), ("bot", other)):
+        for row in steps.rows_of_file("dialogues", CountedFile(write_dump(name, dialogues))):
+            example = Example(*json.loads(row.payload))
+            source, number = example.thread_id.split("/")
+            assert source == example.source == (row_source or name)
+            places.setdefault(number, []).append((split_and_shard(row.key)[0], example.context))
+    assert len(places) == 200
+    assert {len(some) for some in places.values()} == {6}  # two examples in each file
+    splits = [{split for split, _ in some} for some in places.values()]
+    assert {len(some) for some in splits} == {1}
+    assert set().union(*splits) == {"train", "dev", "test"}
 
 
 def test_lone_surrogates_in_names_can_be_written(write_dump):

@@ -310,6 +310,25 @@ def test_errors_of_spark_become_one_sentence(said, sentence):
     assert "\n" not in found
 
 
+@pytest.mark.parametrize(
+    ("options", "is_named"),
+    [
+        (None, False),
+        ("--conf spark.ui.enabled=false pyspark-shell", False),
+        ("", True),
+        ("--conf spark.ui.enabled=false", True),
+        ("pyspark-shell --conf spark.ui.enabled=false", True),
+    ],
+)
+def test_options_that_keep_spark_from_starting_are_named(options, is_named, monkeypatch):
+    monkeypatch.delenv("PYSPARK_SUBMIT_ARGS", raising=False)
+    if options is not None:
+        monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", options)
+    found = cluster_module._sentence(RuntimeError("[JAVA_GATEWAY_EXITED] exited"), "M")
+    assert ("Add pyspark-shell as the last word of PYSPARK_SUBMIT_ARGS" in found) == is_named
+    assert ("Check the address" in found) != is_named
+
+
 def test_an_unreachable_master_and_a_missing_java_are_said(monkeypatch, tmp_path):
     monkeypatch.setattr(cluster_module.shutil, "which", lambda _: "/usr/bin/java")
     with pytest.raises(OSError, match=r"spark://127.0.0.1:1 cannot be reached .*refused"):

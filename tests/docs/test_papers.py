@@ -180,6 +180,27 @@ def test_folders_that_cells_share_are_made_once(script, tmp_path, monkeypatch):
         script.run("python make.py RUN/1", values, data=tmp_path)
 
 
+def test_a_file_that_an_interrupted_call_made_is_made_again(script, tmp_path, monkeypatch):
+    """`vocabulary` refuses an existing output. An unfinished folder is resumed."""
+    (tmp_path / "make.py").write_text("import sys\nopen(sys.argv[1], 'x').write('whole')\n")
+    (tmp_path / "resume.py").write_text("import os, sys\nos.rename('old', sys.argv[1] + '/new')\n")
+    monkeypatch.setitem(script.MADE, "WORDS.txt", ("python make.py WORDS.txt",))
+    monkeypatch.setitem(script.MADE, "FOLDER", ("python resume.py FOLDER",))
+    values = {name: str(tmp_path / name) for name in ("RUN", "WORDS.txt", "FOLDER")}
+    (tmp_path / "WORDS.txt.new").write_text("old")
+    (tmp_path / "FOLDER.new").mkdir()
+    (tmp_path / "FOLDER.new" / "step").touch()
+    (tmp_path / "old").touch()
+    for name in ("WORDS.txt", "FOLDER"):
+        commands = script.with_made(script.MADE[name])
+        lines = "".join(f"{command}\n" for command in commands)
+        (tmp_path / f"{name}.commands").write_text(lines)
+    (tmp_path / "read.py").write_text("")
+    script.run("python read.py WORDS.txt FOLDER", values, data=tmp_path)
+    assert (tmp_path / "WORDS.txt").read_text() == "whole"
+    assert {path.name for path in (tmp_path / "FOLDER").iterdir()} == {"step", "new"}
+
+
 # Like heads.py, it leaves an output as it is.
 ROWS = """
 import json, pathlib, sys

@@ -4,6 +4,7 @@ import copy
 import itertools
 import json
 import time
+import warnings
 from collections import Counter
 
 import numpy as np
@@ -198,7 +199,12 @@ def test_messages_that_are_read_as_nothing_are_left_out():
     ("log", "options", "message"),
     [
         (["", " "], {"encoder": WordEncoder()}, "no messages"),
-        ([*LOG, *LOG], {"encoder": WordEncoder(), "num_groups": 20}, "12 different .* 20 groups"),
+        (["hi"] * 9, {"encoder": WordEncoder()}, r"at least 2\. Pass a longer log\.$"),
+        (
+            [*LOG, *LOG],
+            {"encoder": WordEncoder(), "num_groups": 20},
+            "12 different .* 20 groups .*, or ask for fewer groups",
+        ),
         (LOG, {}, "neither an encoder nor a classifier"),
     ],
 )
@@ -309,13 +315,13 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
     lines = table.read_text().splitlines()
     gone = next(row for row in content["groups"] if not row["size"])
     table.write_text("\n".join([*lines, f"{gone['texts'][0]},delivery"]))  # moved to another group
-    labels = {row["group"]: row["label"] for row in _earlier_groups(str(table))}
+    labels = {row["group"]: row["label"] for row in _earlier_groups(str(table), mask=False)}
     assert labels[gone["group"]] == gone["label"] != "delivery" == labels[numbers["parcel"]]
     table.write_text(lines[0])
     described.write_text(
         json.dumps({**content, "groups": [{**row, "size": 0} for row in content["groups"]]})
     )
-    assert [row["label"] for row in _earlier_groups(str(table))] == [
+    assert [row["label"] for row in _earlier_groups(str(table), mask=False)] == [
         row["label"] for row in content["groups"]
     ]
     table.write_text("\n".join(lines))
@@ -332,6 +338,45 @@ def test_the_command_keeps_numbers_and_labels_over_weeks(tmp_path, monkeypatch, 
         with pytest.raises(SystemExit, match="is not a file"):
             week(4, LOG, f"--earlier={absent}")
     assert not (tmp_path / "week4").exists()
+
+
+def test_earlier_messages_are_masked_too(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("convert_tf.intents.encodings._loaded", lambda encoder: WordEncoder())
+    (tmp_path / "x.onnx").write_text("an encoder")
+    mails = [
+        f"mail {name}@example.com about 123456{number} please"
+        for number, name in enumerate(("bob", "eve", "ann"))
+    ]
+
+    def week(name, log, *arguments):
+        (tmp_path / "log.txt").write_text("\n".join(log))
+        call_command(
+            "intent", "discover", f"--input={tmp_path}/log.txt", f"--encoder={tmp_path}/x.onnx",
+            "--groups=2", "--min_size=1", f"--output={tmp_path}/{name}", *arguments,
+        )  # fmt: skip
+        table = tmp_path / name / "groups.csv"
+        return table, json.loads(table.with_name("groups.csv.json").read_text())
+
+    table, content = week("plain", [*mails, *TOPICS["parcel"]])
+    assert content.pop("mask") is False
+    description = table.with_name("groups.csv.json")
+    description.write_text(json.dumps(content))  # as an earlier version wrote it
+    number = next(row["group"] for row in content["groups"] if mails[0] in row["texts"])
+    table.write_text("text,label\n" + "".join(f"{text},write\n" for text in mails))
+    since = (f"--earlier={table}", "--mask")
+    _, content = week("gone", [*TOPICS["parcel"], *TOPICS["refund"]], *since)
+    assert [row["texts"] for row in content["groups"] if row["group"] == number] == [
+        ["mail [email] about [number] please"]
+    ]
+    for file in (tmp_path / "gone").iterdir():
+        assert "example.com" not in file.read_text() and "123456" not in file.read_text(), file
+    table, content = week("same", [*mails, *TOPICS["parcel"]], *since)
+    assert content["mask"] is True
+    assert {"group": number, "label": "write", "size": 3}.items() <= next(
+        row for row in content["groups"] if "[email]" in row["texts"][0]
+    ).items()
+    with pytest.raises(SystemExit, match=r"groups\.csv was made with --mask\. .*Pass --mask"):
+        week("later", mails, f"--earlier={table}")
 
 
 def test_the_command_writes_labels_and_a_page(tmp_path, monkeypatch, capsys):
@@ -568,6 +613,32 @@ def test_what_is_gone_is_a_change(classifier):
     assert "0.0%  oos" in monitor.monitoring_text(found)
 
 
+def test_reports_of_different_classifiers_are_not_compared(classifier, tmp_path):
+    """The same messages, answered by a classifier with another intent, are no change."""
+    log = [*EXAMPLES["order"] * 25, *SONGS * 5]
+    first = json.loads(json.dumps(week(classifier, log)))
+    retrained = IntentClassifier(
+        WordEncoder(), "logistic", names=None, out_of_scope="distance", threshold=0.5
+    ).fit([*TEXTS, *SONGS], [*LABELS, *["song"] * len(SONGS)])
+    stricter = copy.copy(classifier)
+    stricter.threshold_ = 0.6
+    for other in (retrained, stricter):
+        with pytest.warns(UserWarning, match="made with another classifier, so .* not compared"):
+            report = week(other, log, since=first)
+        assert "changes" not in report
+        assert not any("before" in row for row in report["groups"])
+        assert "clear changes" not in monitor.monitoring_text(report)
+        assert report["classifier"] != first["classifier"]
+    classifier.save(tmp_path / "model")
+    loaded = IntentClassifier.load(tmp_path / "model", encoder=WordEncoder())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert week(loaded, log, since=first)["changes"] == []
+    del first["classifier"]  # as in a report from an earlier version
+    with pytest.warns(UserWarning, match="does not say which classifier made it"):
+        assert week(classifier, log, since=first)["changes"] == []
+
+
 @pytest.mark.parametrize(
     ("edit", "message"),
     [
@@ -592,7 +663,8 @@ def test_an_earlier_report_that_was_edited(classifier, edit, message):
 def test_shares_are_compared_as_by_chi_squared(classifier):
     options = {"mask": False, "min_confidence": 0.0, "min_size": 2}
     first = {"messages": 100, "intents": {"order": 50}, "groups": [], **options}
-    found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
+    with pytest.warns(UserWarning, match="does not say which classifier"):
+        found = week(classifier, [*EXAMPLES["order"] * 5, *SONGS * 16], since=first)
     (row,) = (row for row in found["changes"] if row["name"] == "order")
     rows = len(found["intents"]) + len(found["groups"])
     expected = chi2_contingency([[50, 50], [20, 80]], correction=False).pvalue

@@ -12,6 +12,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import MultiIntentClassifier, SentenceEncoder
 from convert_tf.export.hub.writing import export_module
 from convert_tf.export.onnx.writing import export_onnx
+from convert_tf.intents import monitor
 from convert_tf.intents.classifier import IntentClassifier
 from convert_tf.intents.one_file import IntentFile, export_one_file
 from convert_tf.intents.predictor import answer_texts
@@ -52,6 +53,7 @@ def test_it_answers_as_the_classifier(made):
     assert exact.predict(QUERIES).tolist() == classifier.predict(QUERIES).tolist()
     assert set(exact.predict(QUERIES)) > {"oos"}
     assert exact.classes_.tolist() == classifier.classes_.tolist()
+    assert monitor._checksum_of(exact) == monitor._checksum_of(classifier)
     with pytest.raises(ValueError, match="Text 0 is empty"):
         exact.predict([" "])
 

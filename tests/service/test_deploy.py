@@ -2,8 +2,10 @@
 
 import fnmatch
 import json
+import os
 import re
 import shlex
+import subprocess
 
 import pytest
 import tomllib
@@ -161,12 +163,49 @@ def test_a_job_starts_again_after_the_statuses_that_resume():
     by_status = [rule for rule in rules if "onExitCodes" in rule]
     statuses = {rule["action"]: rule["onExitCodes"]["values"] for rule in by_status}
     assert statuses == {"Ignore": [NOT_FINISHED, PEER_LOST], "FailJob": [2]}
-    script = (ROOT / "examples" / "cluster" / "train.sbatch").read_text()
-    assert all(f"-eq {status} ]" in script for status in (NOT_FINISHED, PEER_LOST))
     pod = job["spec"]["template"]["spec"]
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["containers"][0]["volumeMounts"]}
     assert {volume["name"] for volume in pod["volumes"]} == {*mounts}
     assert mounts["shared-memory"] == "/dev/shm"
+
+
+@pytest.mark.parametrize(
+    ("status", "restarts", "is_queued_again"),
+    [
+        (0, None, False),
+        (1, None, False),
+        (2, None, False),
+        (NOT_FINISHED, None, True),
+        (PEER_LOST, None, True),
+        (134, None, True),  # SIGABRT, for example from NCCL when another node is lost
+        (137, None, True),  # SIGKILL, for example by Slurm on a node that is lost
+        (139, None, True),
+        (NOT_FINISHED, 19, True),
+        (NOT_FINISHED, 20, False),
+        (137, 19, True),
+        (137, 20, False),
+    ],
+)
+def test_the_script_for_slurm_queues_a_job_again_after_a_lost_node(
+    status, restarts, is_queued_again, tmp_path
+):
+    calls = tmp_path / "calls"
+    for name, ended in (("srun", status), ("scontrol", 0)):
+        program = tmp_path / name
+        program.write_text(f"#!/bin/sh\nprintf '%s\\n' {name} \"$@\" >> '{calls}'\nexit {ended}\n")
+        program.chmod(0o755)
+    environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}", "SLURM_JOB_ID": "12"}
+    if restarts is not None:  # Slurm sets the variable at the first restart
+        environment["SLURM_RESTART_COUNT"] = str(restarts)
+    script = ROOT / "examples" / "cluster" / "train.sbatch"
+    done = subprocess.run(["bash", script, "--output", "a run"], env=environment)
+    assert done.returncode == status
+    started = ["convert-tf", "train", "--coordinator=auto", "--output", "a run"]
+    requeued = ["scontrol", "requeue", "12"] if is_queued_again else []
+    # With --kill-on-bad-exit, Slurm would kill the processes that are to save their state.
+    assert calls.read_text().splitlines() == [
+        "srun", "--kill-on-bad-exit=0", *started, *requeued
+    ]  # fmt: skip
 
 
 def test_there_is_time_to_answer_the_open_requests(compose, kubernetes):

@@ -83,6 +83,18 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing):
     assert os.listdir(tmp_path) == ["file"]
 
 
+def test_a_clean_up_that_fails_too_does_not_hide_the_error(tmp_path, monkeypatch):
+    """On a read-only file system, removing the missing temporary file fails as well."""
+
+    def fail(*_):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(files, "open", fail, raising=False)
+    monkeypatch.setattr(files.os, "remove", fail)
+    with pytest.raises(FileWriteError, match=r"Cannot write .*/file': Read-only file system\."):
+        write_file(tmp_path / "file", "text")
+
+
 def test_results_get_a_folder_and_leave_other_files(tmp_path):
     folder = tmp_path / "new" / "results"
     write_results(folder, {"a": "é", "b": b"2"})

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
+from support.commands import call_command
 
 from convert_tf.corpora import vocabulary
 from convert_tf.corpora.vocabulary import (
@@ -254,6 +255,30 @@ def test_an_output_that_is_a_link_is_followed(text_file, tmp_path, tokenizer):
     learn([text_file], str(link), tokenizer=tokenizer, config=CONFIG, vocab_size=100)
     assert link.is_symlink()
     assert load_tokenizer(shared).vocab_size > 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--min_count=5", "--alphabet_min_count=1"], ["--tokenizer=sentencepiece", "--vocab_size=24"]],
+    ids=["subword", "sentencepiece"],
+)
+def test_the_command_replaces_only_vocabularies_and_only_on_request(text_file, tmp_path, options):
+    output, texts = tmp_path / "vocab.txt", f"--input={text_file}"
+    call_command("vocabulary", texts, f"--output={output}", *options)
+    learnt = output.read_bytes()
+    for former in ("﹏edited\n".encode(), learnt):
+        output.write_bytes(former)
+        with pytest.raises(SystemExit, match=r"vocab\.txt' already exists\. Pass --overwrite"):
+            call_command("vocabulary", texts, f"--output={output}", *options)
+        assert output.read_bytes() == former
+        call_command("vocabulary", texts, f"--output={output}", *options, "--overwrite")
+        assert output.read_bytes() == learnt
+    for former in (b"written by hand\n", b"[PAD]\n[UNK]\nhello\n"):  # notes, BERT's vocabulary
+        output.write_bytes(former)
+        for more, message in (([], "already exists"), (["--overwrite"], "did not write")):
+            with pytest.raises(SystemExit, match=message):
+                call_command("vocabulary", texts, f"--output={output}", *options, *more)
+            assert output.read_bytes() == former
 
 
 def test_texts_that_are_given_twice_are_read_once(tmp_path):

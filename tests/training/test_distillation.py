@@ -10,7 +10,15 @@ import pytest
 import tensorflow as tf
 from keras import ops
 from support.encoder_runs import MODEL, STANDING_STILL, differ, final_weights, run, stopped_copy
-from support.letter_teachers import DIM, SIDES, letters_teacher, opened_vectors, unit, write_vectors
+from support.letter_teachers import (
+    DIM,
+    SIDES,
+    backwards,
+    letters_teacher,
+    opened_vectors,
+    unit,
+    write_vectors,
+)
 from support.record_files import read_texts
 from support.texts import random_texts
 from support.token_corpus import NUM_OOV_BUCKETS, write_utterances
@@ -255,8 +263,18 @@ def test_a_run_goes_on_with_the_map_of_the_run_it_starts_from(corpus, teacher, t
     np.testing.assert_array_equal(projection_of(kept), projection_of(first))
     (kept / "sha256.json").unlink()
     facts = json.loads((kept / "training.json").read_text())
-    (kept / "training.json").write_text(json.dumps({**facts, "teacher": "another"}))
-    assert np.abs(projection_of(gone_on_from(kept, "other")) - projection_of(first)).max() > 0.01
+
+    def with_facts(name, **changes):
+        (kept / "training.json").write_text(json.dumps({**facts, **changes}))
+        return projection_of(gone_on_from(kept, name))
+
+    sample = facts.pop("teacher_sample")  # runs of earlier versions have none
+    np.testing.assert_array_equal(with_facts("earlier"), projection_of(first))
+    for name, changes in (
+        ("other", {"teacher": "another", "teacher_sample": sample}),
+        ("trained_on", {"teacher_sample": sample[::-1]}),
+    ):
+        assert np.abs(with_facts(name, **changes) - projection_of(first)).max() > 0.01
     (first / "sha256.json").unlink()
     (first / "teacher_projection.npy").write_bytes(b"cut")
     with pytest.raises(CheckpointError, match=r"teacher_projection.npy is damaged"):
@@ -434,3 +452,43 @@ def test_texts_of_another_vocabulary_or_teacher_are_refused(corpus, teacher, tex
     with pytest.raises(ValueError, match=r"'letters' \(12\) and 'others'"):
         run(corpus.arrays, tmp_path / "run", teacher=teacher, utterances=texts[0],
             utterance_teacher=str(tmp_path / "v"), distillation=1.0, **FEW)  # fmt: skip
+
+
+def test_versions_of_a_teacher_with_the_same_name_are_refused(corpus, teacher, texts, tmp_path):
+    write_vectors(texts[0], tmp_path / "v", backwards)
+    with pytest.raises(ValueError, match=r"different versions .*'letters' \(12\) and 'letters'"):
+        run(corpus.arrays, tmp_path / "run", teacher=teacher, utterances=texts[0],
+            utterance_teacher=str(tmp_path / "v"), distillation=1.0, **FEW)  # fmt: skip
+
+
+def test_a_map_is_recognised_by_a_sample_of_its_teachers_vectors(
+    corpus, teacher, tmp_path, monkeypatch
+):
+    """Rounding does not matter, and runs of earlier versions are recognised by the name alone."""
+    vectors = opened_vectors(corpus.arrays, teacher)
+    write_vectors(corpus.arrays, tmp_path / "other", backwards)
+    other = opened_vectors(corpus.arrays, tmp_path / "other")
+    assert not vectors.is_same_teacher(other)
+    config = EncoderTraining(teacher=teacher, distillation=1.0)
+    loss = distillation.Distillation(config)
+    encoder = DualEncoder(model_preset("tiny", vocab_size=50, num_oov_buckets=5))
+    loss.dim, loss.targets = vectors.dim, (None, vectors)
+    model = EncoderObjective(encoder, config, [loss])
+    kernel = model.teacher_projection.kernel
+    trained = np.ones(kernel.shape, "float32")
+    np.save(tmp_path / "teacher_projection.npy", trained)
+    monkeypatch.setattr(
+        loss, "_taught_texts", lambda _: (unit((9, kernel.shape[0])), unit((9, 12)))
+    )
+    sample = loss.facts()["teacher_sample"]
+    for facts, is_kept in (
+        (loss.facts(), True),
+        ({"teacher": "letters", "teacher_sample": [x + 0.001 for x in sample]}, True),
+        ({"teacher": "letters"}, True),
+        ({"teacher": "letters", "teacher_sample": other.sample}, False),
+        ({"teacher": "others", "teacher_sample": sample}, False),
+    ):
+        (tmp_path / "training.json").write_text(json.dumps(facts))
+        kernel.assign(np.zeros(kernel.shape))
+        loss._start_map(str(tmp_path))
+        assert np.array_equal(np.array(kernel), trained) == is_kept

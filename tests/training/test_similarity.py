@@ -17,6 +17,8 @@ from convert_tf import SentenceEncoder
 from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, load_similarity_map, save_checkpoint
 from convert_tf.checkpoints.vocabulary import fitting_tokenizer
+from convert_tf.data import packing
+from convert_tf.data.schema import PAIR
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.token_writer import tokenize_records
 from convert_tf.export.model import export_model
@@ -159,14 +161,15 @@ def test_several_processes_learn_no_map_and_keep_that_of_their_start(
     [({}, 2_000), ({"forum": 0.5}, 2_000), ({}, 9)],
     ids=["all", "some", "few"],
 )
-def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
+def test_the_fitted_map_is_a_regression_on_all_but_one_in_twenty_texts(
     plain, corpus, tmp_path, monkeypatch, shares, compared
 ):
-    """Figures are for the held-out examples with vectors, or a random sample of their texts."""
+    """Figures are for the held-out texts with vectors, or a random sample of them."""
     monkeypatch.setattr(similarity, "_COMPARED_TEXTS", compared)
     vectors = str(tmp_path / "vectors")
     write_vectors(corpus.arrays, vectors, letters_teacher, source_shares=shares)
-    numbers = ArrayFolder(corpus.arrays).open("train", max_tokens=60).thinned(shares, 0, 300)
+    examples = ArrayFolder(corpus.arrays).open("train", max_tokens=60)
+    numbers = examples.thinned(shares, 0, 300)
     assert (len(numbers) == 300) == (not shares)
     found = fit_similarity(plain, corpus.arrays, vectors, tmp_path / "similar")
     texts = read_texts(corpus.records, "train")
@@ -174,10 +177,15 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     columns = [[texts[name][i].decode() for i in numbers] for name in ("context", "response")]
     reduced = [encoder.encode(column) for column in columns]
     taught = [letters_teacher(column).astype("float16") for column in columns]
-    fit = [i for i in range(len(numbers)) if i % 20]
+    groups = [packing.text_groups(examples.texts(name, numbers)).tolist() for name in PAIR]
+    places = {}  # of each different text
+    for i in range(len(numbers)):
+        for side in range(2):
+            places.setdefault(groups[side][i], []).append((side, i))
+    held = [places.pop(group)[0] for group in sorted(places)[::20]]
+    fit = sorted(place for some in places.values() for place in some)
     both = [
-        np.stack([each[i] for i in fit for each in own]).astype("float32")
-        for own in (reduced, taught)
+        np.stack([each[side][i] for side, i in fit]).astype("float32") for each in (reduced, taught)
     ]
     kernel = fitted_map(*both)
     expected = similarity_map(both[0], kernel)
@@ -185,14 +193,11 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     products = [both[0] @ each for each in (map_, expected)]
     cosines = [p @ p.T / np.outer(*[np.linalg.norm(p, axis=1)] * 2) for p in products]
     np.testing.assert_allclose(*cosines, atol=2e-3)
-    held_out, own = (
-        np.stack([each[i] for i in range(0, len(numbers), 20) for each in columns])
-        for columns in (reduced, taught)
-    )
+    held_out, own = (np.stack([each[side][i] for side, i in held]) for each in (reduced, taught))
     mapped = held_out @ kernel
     cosine = np.mean([h @ t / np.linalg.norm(h) for h, t in zip(mapped, own, strict=True)])
-    assert found["texts"] == 2 * len(fit)
-    assert found["held_out"]["texts"] == 2 * (len(numbers) - len(fit))
+    assert found["texts"] == len(fit)
+    assert found["held_out"]["texts"] == len(held) == -(-len({*groups[0], *groups[1]}) // 20)
     assert found["held_out"]["cosine"] == pytest.approx(cosine, abs=1e-3)
     chosen = np.random.default_rng(0).permutation(len(held_out))[:compared]
     assert found["held_out"]["compared"] == len(chosen)
@@ -209,11 +214,28 @@ def test_the_fitted_map_is_a_regression_on_all_but_every_twentieth(
     ):
         assert value == pytest.approx(spearmanr(cosines_of, of_teacher).statistic, abs=0.02)
     report = similarity_report(found)
-    assert f"{2 * len(fit)} texts" in report
+    assert f"{len(fit)} texts" in report
     assert f"{cosine:.3f}" in report
     facts = json.loads((tmp_path / "similar" / "training.json").read_text())
     assert facts["similarity"] == found
     assert facts["train"]["steps"] == 2  # earlier facts stay
+
+
+def test_the_map_is_not_fitted_to_texts_that_are_held_out():
+    """In pairs from dialogues, a turn is a response in one example and the context in the next."""
+
+    class Turns:
+        names = PAIR
+
+        def texts(self, name, numbers):
+            turns = numbers + numbers // 9 + (name == "response")  # dialogues of ten turns
+            return packing.TokenIds(turns.astype(np.int32), np.arange(len(turns) + 1))
+
+    numbers = np.random.default_rng(0).permutation(9_000)
+    is_fitted, held_out = similarity._fitted_and_held_out(Turns(), numbers)
+    turns = np.stack([Turns().texts(name, numbers).flat for name in PAIR], axis=1).ravel()
+    assert len(held_out) == len({*turns[held_out]}) == 10_000 // 20
+    assert {*turns[is_fitted]} == {*turns} - {*turns[held_out]}
 
 
 @pytest.mark.slow

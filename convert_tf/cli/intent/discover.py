@@ -18,6 +18,7 @@ numbers.
 
 Flags:
   earlier: groups.csv of an earlier period. Groups that still exist keep their numbers and labels.
+    With --mask, the earlier messages are masked too. If they were masked then, --mask is required.
   output: Folder for the results.
   groups: Number of groups. Default: chosen automatically.
   overwrite: Replace existing results, including labels that you corrected.
@@ -48,6 +49,7 @@ _TABLE, _PAGE, _LEFTOVERS = "groups.csv", "groups.html", "leftovers.csv"
 _DESCRIPTION_SUFFIX = ".json"  # suffix of the description, which is a file next to the table
 _TABLE_CHECKSUM = "table_sha256"  # key of the table's checksum in the description
 _GROUPS = "groups"  # key of the groups in the description
+_MASK = "mask"  # key that says whether the messages were masked; earlier versions wrote none
 _KEPT_TEXTS = 20  # number of texts per group in the description
 _DESCRIPTION = f"{_TABLE}{_DESCRIPTION_SUFFIX}"
 REPLACED = (_TABLE, _PAGE, _LEFTOVERS, _DESCRIPTION)
@@ -74,7 +76,7 @@ def run(values: Any) -> None:
     for name, is_own in (*tables, (_PAGE, os.path.isfile), (_DESCRIPTION, _is_description)):
         path = os.path.join(values.output, name)
         check_replaceable(path, is_own, overwrite=values.overwrite)
-    earlier = None if values.earlier is None else _earlier_groups(values.earlier)
+    earlier = None if values.earlier is None else _earlier_groups(values.earlier, mask=values.mask)
     encoder = values.encoder or [DEFAULT_ENCODER]
     discovery = discover_intents(
         Texts(values.input),
@@ -86,12 +88,14 @@ def run(values: Any) -> None:
     )
     with printed_after_writing(discovery_text(discovery, shown=values.top_k)):
         encoders = identities_of(encoder if classifier is None else classifier.encoder)
-        contents = _contents(discovery, encoders)
+        contents = _contents(discovery, encoders, mask=values.mask)
         write_results(values.output, contents)
     print(f"wrote {values.output}: {', '.join(contents)}")
 
 
-def _contents(discovery: dict[str, Any], encoders: Sequence[EncoderIdentity]) -> dict[str, str]:
+def _contents(
+    discovery: dict[str, Any], encoders: Sequence[EncoderIdentity], *, mask: bool
+) -> dict[str, str]:
     """Return the contents of the files to write, by file name."""
     from convert_tf.intents.data import labelled_csv
     from convert_tf.intents.report_page import discovery_page
@@ -104,6 +108,7 @@ def _contents(discovery: dict[str, Any], encoders: Sequence[EncoderIdentity]) ->
         # The checksum shows whether the labels in the table have been corrected. Corrected labels
         # do not depend on the encoder.
         _TABLE_CHECKSUM: checksum([table.encode()]),
+        _MASK: mask,
         _GROUPS: [_described(row) for row in [*discovery["groups"], *discovery.get("gone", ())]],
     }
     return {
@@ -120,29 +125,36 @@ def _described(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**names, "size": row.get("size", 0), "texts": row["texts"][:_KEPT_TEXTS]}
 
 
-def _earlier_groups(path: str) -> list[dict[str, Any]]:
+def _earlier_groups(path: str, *, mask: bool) -> list[dict[str, Any]]:
     """Return the groups of an earlier result, with the labels that people gave to the groups.
 
     Args:
       path: the earlier `groups.csv`. A group gets the most common label of its central messages in
         this table. If these messages have no labels, or the group was already gone, it keeps the
         label in the description.
+      mask: whether the new messages are masked.
 
     Raises:
       ValueError: if the table does not exist, or the description next to the table does not contain
-        groups.
+        groups; or if the earlier messages are masked and the new ones are not.
     """
     from convert_tf.intents.data import read_labelled
 
     if not os.path.isfile(path):
         raise ValueError(f"{path} is not a file. Pass a {_TABLE} that intent discover wrote.")
     file = f"{path}{_DESCRIPTION_SUFFIX}"
-    groups = json_file(file).get(_GROUPS) if _is_description(file) else None
+    described = json_file(file) if _is_description(file) else {}
+    groups = described.get(_GROUPS)
     if not isinstance(groups, list) or not all(map(_is_group, groups)):
         raise ValueError(
             f"{file} does not contain the groups of {path}. Pass a {_TABLE} whose "
             f"{_DESCRIPTION_SUFFIX} file is next to it, unedited and written by this version of "
             "intent discover."
+        )
+    if described.get(_MASK) and not mask:
+        raise ValueError(
+            f"{path} was made with --mask. Its masked messages cannot be compared with unmasked "
+            "ones. Pass --mask, or omit --earlier."
         )
     # If all groups are gone, the table has no texts.
     are_there = any(row["size"] for row in groups)

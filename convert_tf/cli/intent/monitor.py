@@ -7,7 +7,8 @@ convert-tf intent monitor --model model/ --input week2.txt --output week2.json -
 The report shows the share of each intent and the share of unsure answers. A statistical test shows
 whether the messages are farther from the examples than the examples are from each other. Messages
 with unsure answers are grouped. With `--since`, the report also shows which shares have changed:
-the shares of unsure messages, of messages far from the examples, of intents and of groups.
+the shares of unsure messages, of messages far from the examples, of intents and of groups. If the
+earlier report was made with another classifier, the command compares nothing and says so.
 
 Flags:
   output: JSON file to write. For a later period, pass this file as --since.

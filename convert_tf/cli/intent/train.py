@@ -25,7 +25,7 @@ Flags:
   remove: Intents of --model to omit, separated by commas. Rows of --data that the model already
     contains are omitted too. A comma inside the name of an intent is not treated as a separator.
   rename: New names for intents of --model, as OLD=NEW. If NEW is already an intent, the two intents
-    are merged.
+    are merged. A new --out_of_scope_label also renames the out-of-scope examples of --model.
   validation: Files with examples for choosing --kind, --names, --tune and thresholds. Default:
     cross-validation on --data. --finetune with --tune or --patience needs these files, and so does
     --model if its encoder was fine-tuned, unless only the head is trained (--lexical=none).
@@ -189,8 +189,13 @@ def _read_model(values: Any) -> Any:
     )
 
 
-def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
+def _examples(
+    values: Any, model: "IntentClassifier | None", params: Mapping[str, Any]
+) -> LabelledTexts:
     """Return the examples of `--data`, and of `--model` after `--remove` and `--rename`.
+
+    `params` are the parameters of the new classifier. Out-of-scope examples of `--model` get the
+    label in `params`.
 
     If a text has different labels in `--data` and in `--model`, the label in `--data` is used. Rows
     of `--data` that the model already contains are removed and renamed like the model's rows.
@@ -209,20 +214,25 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     for old, new in names.items():
         if new in intents - {*names} - {*removed}:
             print(f"--rename {old}={new} merges two intents: the model already has {new}.")
+    outside_name = _new_outside_name(model, params, intents - {*removed, *names})
+    names |= outside_name
     earlier = [*zip(*model.examples_, strict=True)]
     # Rows of --data that the model already contains would undo --remove and --rename.
     edited = {(text, str(label)) for text, label in earlier if str(label) in {*removed, *names}}
     added_rows = [row for row in zip(*added, strict=True) if row not in edited]
+    edits = (
+        "--remove, --rename and --out_of_scope_label" if outside_name else "--remove and --rename"
+    )
     if already := [repr(row[0]) for row in zip(*added, strict=True) if row in edited]:
         print(
-            f"--remove and --rename also apply to {len(already):,} rows of --data that the model "
-            f"already contains: {listed(already)}"
+            f"{edits} also apply to {len(already):,} rows of --data that the model already "
+            f"contains: {listed(already)}"
         )
     rows = [
         (text, names.get(str(label), label)) for text, label in earlier if str(label) not in removed
     ]
     numbers = [label for _, label in rows if not isinstance(label, str)]
-    outside = {model.out_of_scope_label} if model.out_of_scope is not None else set()
+    outside = {params["out_of_scope_label"]} if model.out_of_scope is not None else set()
     if numbers and {*added.labels, *names.values()} - outside:
         raise ValueError(
             f"The labels of {values.model} are numbers, such as {numbers[0]}, but labels from "
@@ -237,6 +247,31 @@ def _examples(values: Any, model: "IntentClassifier | None") -> LabelledTexts:
     before = {*rows}
     rows += [row for row in added_rows if row not in before]
     return LabelledTexts([text for text, _ in rows], [label for _, label in rows])
+
+
+def _new_outside_name(
+    model: "IntentClassifier", params: Mapping[str, Any], intents: Collection[str]
+) -> dict[str, str]:
+    """Return the new name of the model's out-of-scope label by its old name, and print both.
+
+    With the old name, the out-of-scope examples of the model would become an intent.
+
+    Args:
+      model: the earlier model.
+      params: the parameters of the new classifier.
+      intents: the labels of the model's examples that are neither removed nor renamed.
+
+    Returns:
+      `{}` if the name does not change, or the model has no out-of-scope examples.
+    """
+    old, new = str(model.out_of_scope_label), params["out_of_scope_label"]
+    if model.out_of_scope is None or old == str(new) or old not in intents:
+        return {}
+    print(
+        f"--out_of_scope_label={new}: the out-of-scope examples of the model, which were labelled "
+        f"{old}, are now labelled {new}."
+    )
+    return {old: new}
 
 
 def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]:
@@ -295,7 +330,7 @@ def _train(values: Any, model: "IntentClassifier | None", head: str) -> tuple[An
                 f"with --{name}={getattr(model, name) or 'none'}. Omit the flag to keep this value."
             )
         params.setdefault(name, getattr(model, name))
-    examples = _examples(values, model)
+    examples = _examples(values, model, params)
     validation = read_files(values.validation) if values.validation else None
     saved = {"overwrite": values.overwrite, "keep_examples": not values.forget_examples}
     if values.finetune:

@@ -107,10 +107,11 @@ def _sentence(error: Exception, master: str) -> str:
             "with its extra [spark]. For embed, it also needs onnxruntime."
         )
     if "JAVA_GATEWAY_EXITED" in text:
-        return (
-            f"Spark did not start with --master={master}; its error is printed above. Check the "
-            "address. Spark needs Java 17 or later."
-        )
+        said = f"Spark did not start with --master={master}; its error is printed above."
+        options = os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell")
+        if options.split()[-1:] != ["pyspark-shell"]:
+            return f"{said} Add pyspark-shell as the last word of PYSPARK_SUBMIT_ARGS."
+        return f"{said} Check the address. Spark needs Java 17 or later."
     if "stopped SparkContext" in text:
         return (
             f"{master} does not answer as a Spark master, or ended the run. Check that the port "

@@ -32,12 +32,17 @@ from convert_tf.models.losses import (
 )
 from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
-from convert_tf.training.teaching.similarity import encoded_texts, output_folder, training_texts
+from convert_tf.training.teaching.similarity import (
+    HELD_OUT_EVERY,
+    encoded_texts,
+    held_out_texts,
+    output_folder,
+    training_texts,
+)
 
 _TRIPLETS, _TEXTS, _HELD, _TAUGHT = 128, 128, 256, 192  # number of examples of each kind per step
 _WEIGHTS = ("opposites", "intent_contrast", "holding")
 _SCALE = 20.0  # factor for cosines in a softmax
-_HELD_OUT_EVERY = 20
 
 
 def teach_opposites(
@@ -300,10 +305,10 @@ def trained_map(
 
 def _opened(path: str, holds: str, encoder: DualEncoder, vocabulary: Any) -> ArrayExamples:
     examples = training_texts(ArrayFolder(path), holds, encoder, vocabulary)
-    if examples.num_examples < _HELD_OUT_EVERY:
+    if examples.num_examples < HELD_OUT_EVERY:
         raise ValueError(
             f"{path!r} contains only {examples.num_examples} {holds}. Training needs at least "
-            f"{_HELD_OUT_EVERY}."
+            f"{HELD_OUT_EVERY}."
         )
     return examples
 
@@ -317,8 +322,7 @@ def _held_out(triplets: ArrayExamples) -> tuple[np.ndarray, np.ndarray]:
     """
     ids = triplets.token_ids(np.arange(triplets.num_examples))
     groups = packing.text_groups(ids).reshape(len(TRIPLET), -1)
-    # Groups are checksums of texts, so taking every n-th group amounts to a random choice.
-    is_held_out = np.isin(groups[0], np.unique(groups[0])[::_HELD_OUT_EVERY])
+    is_held_out = held_out_texts(groups[0])
     is_used = ~np.isin(groups, groups[:, is_held_out]).any(axis=0)
     if not is_used.any():
         raise ValueError(

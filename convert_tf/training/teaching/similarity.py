@@ -17,6 +17,7 @@ from convert_tf.checkpoints.facts import training_facts
 from convert_tf.checkpoints.folder import load_checkpoint, save_checkpoint
 from convert_tf.checkpoints.kinds import kind_of
 from convert_tf.checkpoints.vocabulary import check_same_vocabulary
+from convert_tf.data import packing
 from convert_tf.data.batches import EvaluationBatches
 from convert_tf.data.schema import Examples, SelectedExamples
 from convert_tf.data.teacher_vectors import TeacherVectors, taught_names
@@ -28,7 +29,7 @@ from convert_tf.numerics.vectors import unit_rows
 from convert_tf.storage.progress import Progress
 from convert_tf.training.encoder.data import check_same_buckets
 
-_HELD_OUT_EVERY = 20
+HELD_OUT_EVERY = 20
 _FEWEST_HELD_OUT = 3  # two texts have only one cosine, and a correlation needs several
 _COMPARED_TEXTS = 2_000  # maximum number of held-out texts whose pairs are all compared
 
@@ -41,7 +42,8 @@ def fit_similarity(
 ) -> dict[str, Any]:
     """Fit a map from reduced encodings to a teacher's vectors, and write the encoder with the map.
 
-    Every twentieth example is held out for evaluation.
+    One in twenty of the different texts is held out for evaluation. Texts that are equal to a
+    held-out text are not used for fitting, and each held-out text is measured once.
 
     Args:
       checkpoint: run or module of a dual encoder. For a module, the new model directory gets the
@@ -76,19 +78,19 @@ def fit_similarity(
     chosen = SelectedExamples(examples, vectors.numbers)
     with Progress("examples", total=chosen.num_examples) as progress:
         reduced, taught = taught_texts(encoder, chosen, vectors, count=progress.add)
-    is_held_out = np.arange(len(reduced)) // len(taught_names(examples)) % _HELD_OUT_EVERY == 0
-    if is_held_out.sum() < _FEWEST_HELD_OUT:
+    is_fitted, held_out = _fitted_and_held_out(examples, vectors.numbers)
+    if len(held_out) < _FEWEST_HELD_OUT:
         raise ValueError(
-            f"{teacher!r} has vectors for {chosen.num_examples} examples, too few to fit a map. "
-            "Write more vectors with `convert-tf teach`."
+            f"{teacher!r} has vectors for {chosen.num_examples} examples, and their different "
+            "texts are too few to fit a map. Write more vectors with `convert-tf teach`."
         )
-    kernel = fitted_map(reduced[~is_held_out], taught[~is_held_out])
-    turned = similarity_map(reduced[~is_held_out], kernel)
+    kernel = fitted_map(reduced[is_fitted], taught[is_fitted])
+    turned = similarity_map(reduced[is_fitted], kernel)
     facts = {
         "teacher": Path(vectors.teacher).name,  # model cards do not show the path of the teacher
         "dim": turned.shape[1],
-        "texts": int((~is_held_out).sum()),
-        "held_out": _measured(reduced[is_held_out], taught[is_held_out], kernel, turned),
+        "texts": int(is_fitted.sum()),
+        "held_out": _measured(reduced[held_out], taught[held_out], kernel, turned),
     }
     training = training_facts(checkpoint)
     training.pop("opposites", None)  # this entry described the replaced map
@@ -100,6 +102,43 @@ def fit_similarity(
         similarity_map=turned,
     )
     return facts
+
+
+def held_out_texts(groups: np.ndarray) -> np.ndarray:
+    """Choose which texts to hold out, one in twenty of the different texts.
+
+    Args:
+      groups: checksums of the texts, int32 `[texts]`, from `packing.text_groups`.
+
+    Returns:
+      bool `[texts]`. Equal texts have equal values.
+    """
+    # Groups are checksums of texts, so taking every n-th group amounts to a random choice.
+    return np.isin(groups, np.unique(groups)[::HELD_OUT_EVERY])
+
+
+def _fitted_and_held_out(
+    examples: ArrayExamples, numbers: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Choose which texts to fit a map to, and which to hold out.
+
+    Texts are often repeated: a turn may be a response in one example and the context in the next.
+
+    Args:
+      examples: pairs or single texts.
+      numbers: indices of the examples to choose from, int64 `[n]`.
+
+    Returns:
+      A tuple of the texts to fit to, bool `[n × names]`, and the indices of the texts that are held
+      out, each text once. The texts are in the order of `taught_texts`.
+    """
+    names = taught_names(examples)
+    of_names = [packing.text_groups(examples.texts(name, numbers)) for name in names]
+    groups = np.stack(of_names, axis=1).ravel()
+    is_held_out = held_out_texts(groups)
+    places = np.flatnonzero(is_held_out)
+    _, first = np.unique(groups[places], return_index=True)
+    return ~is_held_out, places[first]
 
 
 def output_folder(

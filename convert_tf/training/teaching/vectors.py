@@ -17,7 +17,15 @@ from convert_tf.data.negatives import scattered
 from convert_tf.data.packing import TokenIds, join_texts
 from convert_tf.data.prefetch import in_order
 from convert_tf.data.schema import PAIR
-from convert_tf.data.teacher_vectors import DTYPE, FORMAT, SUBWORDS_FILE, taught_names, vectors_file
+from convert_tf.data.teacher_vectors import (
+    DTYPE,
+    EVERY_SUBWORD,
+    FORMAT,
+    SUBWORDS_FILE,
+    are_same_vectors,
+    taught_names,
+    vectors_file,
+)
 from convert_tf.data.token_arrays import PAIRS, UTTERANCES, ArrayExamples, ArrayFolder
 from convert_tf.extras import needs
 from convert_tf.storage.arrays import load_array
@@ -33,8 +41,6 @@ CHUNK = 8_192  # progress is saved after this many examples
 _UNKNOWN = "\ufffd"
 _UNKNOWN_PIECE = " \u2047 "  # SentencePiece decodes unknown characters to this text
 _DONE_FILE = "done.json"
-_EVERY_SUBWORD = 64  # every 64th subword is encoded again to check that the teacher is the same
-_SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
 # Up to version 5, the vectors of contexts and responses were written together. Up to version 6,
 # unknown characters of SentencePiece split words.
 _WORK_VERSION = 7
@@ -182,7 +188,7 @@ def write_teacher_vectors(
     texts, encode = StoredTexts(folder), teachers[0][0]
     with only_writer(output):
         examples = _TaughtExamples(folder, max_examples, shares)
-        some_subwords = np.asarray(encode(texts.entries[::_EVERY_SUBWORD]), DTYPE)
+        some_subwords = np.asarray(encode(texts.entries[::EVERY_SUBWORD]), DTYPE)
         facts: dict[str, Any] = {
             "teacher": name,
             "dim": int(some_subwords.shape[1]),
@@ -227,8 +233,8 @@ def _read_done(
         done = parsed_json((work / _DONE_FILE).read_text())
         before = load_array(work / SUBWORDS_FILE)
         is_of_vocabulary = done["settings"] == settings and len(before) == num_subwords
-        before = before[::_EVERY_SUBWORD]
-        if is_of_vocabulary and np.allclose(before, some_subwords, atol=_SAME_VECTORS):
+        before = before[::EVERY_SUBWORD]
+        if is_of_vocabulary and are_same_vectors(before, some_subwords):
             return dict(done)
     return None
 

@@ -9,7 +9,7 @@ import numpy as np
 from convert_tf.config.base import Config, check, option
 from convert_tf.config.model import ModelConfig
 from convert_tf.data.schema import PAIR, Addition, SelectedExamples
-from convert_tf.data.teacher_vectors import TeacherVectors
+from convert_tf.data.teacher_vectors import TeacherVectors, are_same_vectors
 from convert_tf.training.encoder.losses.base import Loss
 
 if TYPE_CHECKING:
@@ -114,12 +114,12 @@ class Distillation(Loss):
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
-        if (vectors.teacher, vectors.dim) != (pairs.teacher, pairs.dim):
+        if not vectors.is_same_teacher(pairs):
             raise ValueError(
-                "The vectors for pairs and for single texts come from different teachers, or have "
-                f"different dimensions: {pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} "
-                f"({vectors.dim}). Write one of them again with `convert-tf teach`, or omit "
-                "--teacher."
+                "The vectors for pairs and for single texts come from different teachers or from "
+                "different versions of a teacher, or have different dimensions: "
+                f"{pairs.teacher!r} ({pairs.dim}) and {vectors.teacher!r} ({vectors.dim}). Write "
+                "one of them again with `convert-tf teach`, or omit --teacher."
             )
         missing = texts.num_examples - len(vectors.numbers)
         if missing > 0:
@@ -165,7 +165,10 @@ class Distillation(Loss):
         return sum(ops.sum(ops.reshape(loss, of_example), axis=1) for loss in losses)
 
     def facts(self) -> dict[str, Any]:
-        return {} if self.targets is None else {"teacher": self.targets[1].teacher}
+        if self.targets is None:
+            return {}
+        vectors = self.targets[1]
+        return {"teacher": vectors.teacher, "teacher_sample": vectors.sample}
 
     def start(self, init_from: str | None) -> None:
         if self._learns_map and init_from is not None:
@@ -186,21 +189,26 @@ class Distillation(Loss):
     def _start_map(self, init_from: str) -> None:
         """Initialise the map to the teacher's vectors with the map of the initial run.
 
-        With a random map, the first steps would undo what the initial run has learnt. A module does
-        not contain this map, so for a module a new map is fitted to some of the training texts.
+        With a random map, the first steps would undo what the initial run has learnt. A new map is
+        fitted to some of the training texts if the initial run had another teacher, or if it is a
+        module, which does not contain this map.
         """
+        from convert_tf.checkpoints.facts import training_facts
         from convert_tf.checkpoints.folder import load_teacher_projection
         from convert_tf.models.distillation import fitted_map
 
-        kernel = self.model.teacher_projection.kernel
-        trained = load_teacher_projection(init_from, self.targets[1].teacher)
-        if trained is not None and trained.shape == kernel.shape:
+        kernel, vectors = self.model.teacher_projection.kernel, self.targets[1]
+        trained = load_teacher_projection(init_from, vectors.teacher)
+        # Runs of earlier versions have no sample. For these, an equal name must do.
+        sample = training_facts(init_from).get("teacher_sample", vectors.sample)
+        is_same_teacher = are_same_vectors(sample, vectors.sample)
+        if trained is not None and trained.shape == kernel.shape and is_same_teacher:
             kernel.assign(trained)
             print(f"the map to the teacher's vectors starts as in {init_from}")
         elif not self.is_alone:
             print(
                 f"the map to the teacher's vectors starts from random values: {init_from} has no "
-                "map, and several processes cannot fit one"
+                "map for this teacher, and several processes cannot fit one"
             )
         else:
             kernel.assign(fitted_map(*self._taught_texts(FITTED_EXAMPLES)))
