@@ -480,7 +480,7 @@ class Attack:
         faults = []
         for failure in _failures(calls, every, rng or random.Random(0)):
             status, said, _, tree = attempt(failure)
-            tree = _compared(tree, calls[failure.nth - 1])
+            tree = _compared(tree, {*old, *new}, calls[failure.nth - 1])
             counts["failed" if status else "went on"] += 1
             what = f"{name}, {failure} ({calls[failure.nth - 1]}): "
             if case.resumed:
@@ -532,9 +532,10 @@ def _matching(tree: dict[str, bytes], patterns: tuple[str, ...]) -> dict[str, by
     }
 
 
-def _compared(tree: dict[str, bytes], kind: str) -> dict[str, bytes]:
-    """Return the files to compare: without hidden ones if a call to remove a file failed."""
-    return {path: tree[path] for path in tree if kind != "u" or not re.search(r"(^|/)\.", path)}
+def _compared(tree: dict[str, bytes], expected: set[str], kind: str) -> dict[str, bytes]:
+    """Return the files to compare: without hidden leftovers if a call to remove a file failed."""
+    kept = expected if kind == "u" else {*tree}
+    return {path: tree[path] for path in tree if path in kept or not re.search(r"(^|/)\.", path)}
 
 
 def _is_mixed(

@@ -19,6 +19,7 @@ Flags:
   overwrite: Replace an existing file.
 """
 
+import os
 import time
 from typing import Any
 
@@ -27,6 +28,7 @@ from convert_tf.storage.files import check_replaceable
 from convert_tf.text.subwords import SubwordConfig
 
 _TOKENIZERS = ("subword", "sentencepiece")
+_LARGEST = 2**26  # in bytes; no vocabulary is larger, and it would be read into memory
 
 
 def define_flags(define: Define) -> None:
@@ -59,6 +61,9 @@ def run(values: Any) -> None:
 def _is_vocabulary(path: str) -> bool:
     from convert_tf.text.tokenizer import load_tokenizer
 
+    size = os.path.getsize(path)
+    if not 0 < size < _LARGEST:  # an empty file has nothing to lose
+        return size == 0
     try:
         return load_tokenizer(path).name in _TOKENIZERS
     except ValueError:

@@ -28,7 +28,7 @@ DTYPE = "float16"
 SUBWORDS_FILE = "subword-vectors.npy"
 EVERY_SUBWORD = 64  # every 64th subword's vector is compared to see if two teachers are the same
 _SAME_VECTORS = 0.02  # absolute tolerance, because bfloat16 results depend on the machine
-_SAMPLE_SIZE = 16
+_SAMPLE_SIZE = 64
 FORMAT = FolderFormat(
     what="folder of teacher vectors",
     facts_file="teacher.json",
@@ -134,7 +134,8 @@ class TeacherVectors:
     def sample(self) -> list[float]:
         """A few numbers from the subword vectors, by which a later run recognises the teacher."""
         flat = self._subwords.checked().reshape(-1)
-        places = np.linspace(0, len(flat) - 1, _SAMPLE_SIZE).astype(np.int64)
+        # Places at equal distances could all be in a few columns.
+        places = np.random.default_rng(0).integers(len(flat), size=_SAMPLE_SIZE)
         return [round(float(value), 4) for value in flat[places]]
 
     def is_same_teacher(self, other: "TeacherVectors") -> bool:

@@ -181,16 +181,18 @@ def check_replaceable(
 
     Raises:
       ValueError: if the file exists and `overwrite` is false, or if the existing file was not
-        written by the same command.
+        written by the same command, or is a folder, a device or a pipe.
     """
     path = os.fspath(path)
     if not os.path.exists(path):
         return
+    if not os.path.isfile(path):
+        raise ValueError(f"{path!r} exists and is not a file. Choose another --output.")
     if not overwrite:
         raise ValueError(
             f"{path!r} already exists. Pass --overwrite to replace it, or choose another --output."
         )
-    if not os.path.isfile(path) or not is_own(path):
+    if not is_own(path):
         raise ValueError(
             f"This command did not write {path!r}, so --overwrite does not replace it. Choose "
             "another --output, or remove it."

@@ -210,6 +210,13 @@ def test_a_new_out_of_scope_label_applies_to_the_examples_of_the_model(files, ca
         labels = dict(zip(*after(*arguments).examples_, strict=True))
         assert labels.get(OUTSIDE[0]) == label, arguments
         assert "are now labelled" not in capsys.readouterr().out
+    labels = {*after("--out_of_scope_label=none", f"--rename={LABELS[0]}=oos").examples_.labels}
+    assert labels == {"none", *LABELS[1:]} - {LABELS[0]}
+    with pytest.raises(SystemExit, match=f"label={LABELS[0]} is an intent of the model"):
+        after(f"--out_of_scope_label={LABELS[0]}")
+    write_csv(files / "train.csv", ["a new fish"], ["oos"])
+    assert "oos" in after(*again).classes_
+    assert "New rows of --data labelled oos are examples" in capsys.readouterr().out
 
 
 def test_examples_of_a_tuned_encoder_fit_no_thresholds(files, monkeypatch):
@@ -536,6 +543,11 @@ def test_labels_that_are_numbers_are_extended_in_python(files):
     for arguments in ((), ("--out_of_scope_label=none",)):
         call(*again, "--overwrite", *arguments)
         assert IntentClassifier.load(files / "m").classes_.tolist() == classifier.classes_.tolist()
+    classifier.set_params(out_of_scope_label=-1)
+    labels[-1] = -1
+    classifier.fit([*TEXTS, "a fish"], labels).save(files / "numbers", overwrite=True)
+    call(*again, "--overwrite", "--out_of_scope_label=-1")
+    assert IntentClassifier.load(files / "m").classes_.tolist() == classifier.classes_.tolist()
 
 
 def test_one_process_trains_a_model(files, tmp_path):

@@ -84,15 +84,16 @@ def test_failure_leaves_what_was_there(tmp_path, monkeypatch, failing):
 
 
 def test_a_clean_up_that_fails_too_does_not_hide_the_error(tmp_path, monkeypatch):
-    """On a read-only file system, removing the missing temporary file fails as well."""
+    """On a read-only file system, removing temporary files and locks fails as well."""
 
     def fail(*_):
         raise OSError(errno.EROFS, os.strerror(errno.EROFS))
 
-    monkeypatch.setattr(files, "open", fail, raising=False)
-    monkeypatch.setattr(files.os, "remove", fail)
-    with pytest.raises(FileWriteError, match=r"Cannot write .*/file': Read-only file system\."):
-        write_file(tmp_path / "file", "text")
+    with only_writer(tmp_path / "file"):
+        monkeypatch.setattr(files, "open", fail, raising=False)
+        monkeypatch.setattr(files.os, "remove", fail)
+        with pytest.raises(FileWriteError, match=r"Cannot write .*/file': Read-only file system\."):
+            write_file(tmp_path / "file", "text")
 
 
 def test_results_get_a_folder_and_leave_other_files(tmp_path):
@@ -113,7 +114,7 @@ def test_only_what_the_command_wrote_is_replaced_and_only_when_told(tmp_path):
     check_replaceable(path, lambda name: name == str(path), overwrite=True)
     with pytest.raises(ValueError, match="This command did not write"):
         check_replaceable(path, lambda _: False, overwrite=True)
-    with pytest.raises(ValueError, match="This command did not write"):
+    with pytest.raises(ValueError, match="is not a file"):
         check_replaceable(tmp_path, pytest.fail, overwrite=True)
 
 

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ from convert_tf.checkpoints.folder import CheckpointError, load_checkpoint, load
 from convert_tf.config.model import model_preset
 from convert_tf.data.batches import EvaluationBatches, TrainingBatches
 from convert_tf.data.schema import PAIR, SelectedExamples
-from convert_tf.data.teacher_vectors import vectors_file
+from convert_tf.data.teacher_vectors import TeacherVectors, are_same_vectors, vectors_file
 from convert_tf.data.token_arrays import ArrayFolder
 from convert_tf.data.utterances import UtteranceDraws
 from convert_tf.models.distillation import fitted_map, initial_rows, vector_losses
@@ -459,6 +460,16 @@ def test_versions_of_a_teacher_with_the_same_name_are_refused(corpus, teacher, t
     with pytest.raises(ValueError, match=r"different versions .*'letters' \(12\) and 'letters'"):
         run(corpus.arrays, tmp_path / "run", teacher=teacher, utterances=texts[0],
             utterance_teacher=str(tmp_path / "v"), distillation=1.0, **FEW)  # fmt: skip
+
+
+@pytest.mark.parametrize("vocab_size", [30, 32, 31])
+def test_a_sample_shows_a_change_of_most_columns(vocab_size):
+    """The first and the last columns stay the same."""
+    subwords = unit((vocab_size, 1152))
+    vectors = SimpleNamespace(_subwords=SimpleNamespace(checked=lambda: subwords))
+    before = TeacherVectors.sample.fget(vectors)
+    subwords[:, 1:1100] *= -1
+    assert not are_same_vectors(before, TeacherVectors.sample.fget(vectors))
 
 
 def test_a_map_is_recognised_by_a_sample_of_its_teachers_vectors(

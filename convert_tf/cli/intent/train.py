@@ -214,8 +214,8 @@ def _examples(
     for old, new in names.items():
         if new in intents - {*names} - {*removed}:
             print(f"--rename {old}={new} merges two intents: the model already has {new}.")
-    outside_name = _new_outside_name(model, params, intents - {*removed, *names})
-    names |= outside_name
+    outside_name = _new_outside_name(model, params, intents - {*removed, *names}, added.labels)
+    names = {old: outside_name.get(new, new) for old, new in names.items()} | outside_name
     earlier = [*zip(*model.examples_, strict=True)]
     # Rows of --data that the model already contains would undo --remove and --rename.
     edited = {(text, str(label)) for text, label in earlier if str(label) in {*removed, *names}}
@@ -250,7 +250,10 @@ def _examples(
 
 
 def _new_outside_name(
-    model: "IntentClassifier", params: Mapping[str, Any], intents: Collection[str]
+    model: "IntentClassifier",
+    params: Mapping[str, Any],
+    intents: Collection[str],
+    added: Collection[str],
 ) -> dict[str, str]:
     """Return the new name of the model's out-of-scope label by its old name, and print both.
 
@@ -260,16 +263,27 @@ def _new_outside_name(
       model: the earlier model.
       params: the parameters of the new classifier.
       intents: the labels of the model's examples that are neither removed nor renamed.
+      added: the labels of `--data`.
 
     Returns:
       `{}` if the name does not change, or the model has no out-of-scope examples.
+
+    Raises:
+      ValueError: if the new name is an intent of the model.
     """
     old, new = str(model.out_of_scope_label), params["out_of_scope_label"]
     if model.out_of_scope is None or old == str(new) or old not in intents:
         return {}
+    if new in intents:
+        raise ValueError(
+            f"--out_of_scope_label={new} is an intent of the model, so its examples and the "
+            "out-of-scope examples could not be told apart. Choose another label, or rename the "
+            "intent."
+        )
     print(
         f"--out_of_scope_label={new}: the out-of-scope examples of the model, which were labelled "
         f"{old}, are now labelled {new}."
+        + (f" New rows of --data labelled {old} are examples of an intent." if old in added else "")
     )
     return {old: new}
 
@@ -429,6 +443,9 @@ def _params(values: Any, model: "IntentClassifier | None", head: str) -> dict[st
         omitted.add("threshold")  # which would be on another scale with another rule
     if rule != "confidence" and not given.get("min_margin", params["min_margin"]):
         omitted.add("upper_levels")  # which need a rule that rejects texts by their probabilities
+    label = params["out_of_scope_label"]
+    if given.get("out_of_scope_label") == str(label):
+        del given["out_of_scope_label"]  # the label of the model may be a number
     return {name: value for name, value in params.items() if name not in omitted} | given
 
 

@@ -65,8 +65,8 @@ def fit_similarity(
         (`spearman_of_r`) and of sentence encodings (`spearman_of_sentences`).
 
     Raises:
-      ValueError: if the vocabularies differ, no text has a vector, or `checkpoint` is a module and
-        `output` is None.
+      ValueError: if the vocabularies differ, fewer than 41 different texts have a vector, or
+        `checkpoint` is a module and `output` is None.
       OSError: if a file cannot be read or written.
     """
     output = output_folder(checkpoint, output)
@@ -76,14 +76,14 @@ def fit_similarity(
     examples = training_texts(folder, holds, encoder, vocabulary)
     vectors = TeacherVectors(teacher, examples, vocab_size=folder.vocab_size)
     chosen = SelectedExamples(examples, vectors.numbers)
-    with Progress("examples", total=chosen.num_examples) as progress:
-        reduced, taught = taught_texts(encoder, chosen, vectors, count=progress.add)
     is_fitted, held_out = _fitted_and_held_out(examples, vectors.numbers)
     if len(held_out) < _FEWEST_HELD_OUT:
         raise ValueError(
             f"{teacher!r} has vectors for {chosen.num_examples} examples, and their different "
             "texts are too few to fit a map. Write more vectors with `convert-tf teach`."
         )
+    with Progress("examples", total=chosen.num_examples) as progress:
+        reduced, taught = taught_texts(encoder, chosen, vectors, count=progress.add)
     kernel = fitted_map(reduced[is_fitted], taught[is_fitted])
     turned = similarity_map(reduced[is_fitted], kernel)
     facts = {

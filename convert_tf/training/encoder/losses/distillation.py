@@ -114,7 +114,7 @@ class Distillation(Loss):
             drawn = np.random.default_rng(0).permutation(vectors.numbers)[:FITTED_EXAMPLES]
             self.targets = SelectedExamples(texts, drawn), vectors
         pairs = self.targets[1]
-        if not vectors.is_same_teacher(pairs):
+        if pairs is not vectors and not vectors.is_same_teacher(pairs):
             raise ValueError(
                 "The vectors for pairs and for single texts come from different teachers or from "
                 "different versions of a teacher, or have different dimensions: "
