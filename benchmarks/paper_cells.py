@@ -395,6 +395,17 @@ CELLS = (
                     (360, ("85.3", "86.3", "86.3", "86.2")),
                 )
             ),
+            (
+                "8: contexts of 120 tokens", _ON_MINILM.replace("tokens 48", "tokens 120"), 1,
+                {
+                    "poly 64 learnt": "84.9", "poly 64 first_m": "86.0",
+                    "poly 64 last_m": "84.9", "poly 64 last_m_and_first": "85.0",
+                },
+            ),
+            (
+                "8: means as candidates", _ON_MINILM, 1,
+                {"poly 16 learnt mean": "84.4", "poly 64 learnt mean": "84.9"},
+            ),
         )
     ),
     *(
