@@ -105,9 +105,7 @@ def _checksum(path: Path, _modified: int) -> str:
 def keep_if_made_by(path: Path, commands: Sequence[str], inputs: Sequence[str]) -> None:
     """Remove a folder or file, complete or not, that other commands or inputs made.
 
-    The commands and inputs are then stored in a file next to it, for later calls. Records of
-    earlier versions lack the inputs. If the commands are the same, the inputs are added to such a
-    record, and nothing is removed.
+    The commands and inputs are then stored in a file next to it, for later calls.
 
     Args:
       path: the folder or file.
@@ -126,7 +124,7 @@ def keep_if_made_by(path: Path, commands: Sequence[str], inputs: Sequence[str]) 
     recorded = record.read_text(encoding="utf-8").splitlines() if record.is_file() else None
     if recorded == lines:
         return
-    for old in (path, Path(f"{path}.new")) if recorded != [*commands] else ():
+    for old in (path, Path(f"{path}.new")):
         if old.exists():
             print(f"removing {old}: its commands or the files they read have changed", flush=True)
         if old.is_dir():

@@ -7,6 +7,8 @@ from convert_tf.checkpoints.kinds import CONFIG_FILE
 from convert_tf.storage.json_text import json_file
 from convert_tf.storage.messages import shortened
 
+# The tokenizer and the prompt each put one token before a text, to select the kind of vector.
+PREFIX_TOKENS = 2
 # The entry in config.json with the number of tokens before each text that its limit includes.
 PREFIX_TOKENS_KEY = "prefix_tokens"
 # Files for other programs, and their entries with the maximum number of tokens.
@@ -30,8 +32,15 @@ def folder_max_tokens(folder: Path, config: dict[str, Any]) -> int:
       ValueError: if a file is damaged, or a limit leaves no room for a text.
     """
     most, special = _config_limit(config)
-    limits = [file_limit(folder / name, entry, special) for name, entry in LIMIT_FILES.items()]
-    return min([most, *(limit for limit in limits if limit is not None)])
+    limits = [most]
+    for name, entry in LIMIT_FILES.items():
+        limit = file_limit(folder / name, entry, special)
+        # Other programs count all tokens, but earlier versions of convert_tf left out two of them.
+        if limit is not None and limit < most and not special:
+            limit = file_limit(folder / name, entry, PREFIX_TOKENS)
+        if limit is not None:
+            limits.append(limit)
+    return min(limits)
 
 
 def lowered_max_tokens(folder: Path) -> int | None:

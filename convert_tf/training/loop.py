@@ -338,13 +338,10 @@ class _Steps:
     def _comparable(self, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return the rows since the evaluation data last changed.
 
-        Rows of earlier versions do not name their data. The task decides whether they count.
+        Rows of earlier versions do not name their data, so they are not compared with named rows.
         """
         data = self.task.evaluated_on
-        unnamed = data if self.task.counts_unnamed_rows else None
-        same = itertools.takewhile(
-            lambda row: row.get(_EVALUATED_ON, unnamed) == data, reversed(rows)
-        )
+        same = itertools.takewhile(lambda row: row.get(_EVALUATED_ON, "") == data, reversed(rows))
         return [*same][::-1]
 
     def _write_rows(self) -> None:

@@ -62,8 +62,6 @@ class Task:
         processes, only the first process calls these functions.
       evaluated_on: short checksum of the data that the score is measured on (`short_checksum`), so
         that scores on different data are not compared; `""` if it is unknown.
-      counts_unnamed_rows: whether rows of `metrics.jsonl` without `evaluated_on`, from earlier
-        versions, count as measured on the same data.
       in_memory: whether the task writes no files.
       remedy: sentence that tells users what to do if the loss or a weight is NaN or infinite.
     """
@@ -78,7 +76,6 @@ class Task:
     processes: Processes = ALONE
     trackers: Sequence[Tracker] = ()
     evaluated_on = ""
-    counts_unnamed_rows = True
     in_memory = False
     remedy = (
         "The checkpoints written so far are kept. Lower --learning_rate or change --precision, and "

@@ -17,6 +17,7 @@ from support.tiny_checkpoint import write_checkpoint
 from convert_tf import SentenceEncoder, export_model
 from convert_tf.checkpoints.identity import identity_of
 from convert_tf.checkpoints.kinds import CheckpointError
+from convert_tf.checkpoints.limits import folder_max_tokens
 
 TEXTS = ["how are you?", "", "hello,world!yes.", "AB" * 7, "what is ☃ this"]
 METHODS = ["encode", "encode_reduced", "encode_contexts", "encode_responses", "encode_similarity"]
@@ -211,6 +212,9 @@ def test_limits_without_the_tokens_that_select_a_kind_are_read(exported, tmp_pat
     texts = ["y" * MAX_TOKENS, "y" * (MAX_TOKENS + 1)]
     found, wanted = (SentenceEncoder(path).encode(texts) for path in (saved, exported / "hf"))
     np.testing.assert_array_equal(found, wanted)
+
+    set_limit(saved, MAX_TOKENS - 1)  # a program that counts the two tokens as well
+    assert folder_max_tokens(saved, config) == MAX_TOKENS - 3
 
 
 def test_trained_position_biases_are_kept(tmp_path):

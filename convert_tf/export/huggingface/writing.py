@@ -25,7 +25,7 @@ import numpy as np
 from safetensors.numpy import save
 
 from convert_tf.checkpoints.kinds import SAFETENSORS_FILE, TOKENIZER_FILE
-from convert_tf.checkpoints.limits import LIMIT_FILES, PREFIX_TOKENS_KEY
+from convert_tf.checkpoints.limits import LIMIT_FILES, PREFIX_TOKENS, PREFIX_TOKENS_KEY
 from convert_tf.encoding.backends.huggingface import WEIGHTS_KEY, swapped_mark, weights_checksum
 from convert_tf.export.cards import encoder_card, notes_of, read_card, without_metadata
 from convert_tf.export.huggingface.reading import TABLE_RANGE
@@ -40,7 +40,7 @@ from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
 with needs("huggingface", "Writing a folder for Hugging Face programs"):
-    from convert_tf.export.onnx.graph import PREFIX_TOKENS, BatchGraphBuilder
+    from convert_tf.export.onnx.graph import BatchGraphBuilder
     from convert_tf.export.onnx.ops import as_array, with_one_unknown
     from convert_tf.export.onnx.writing import calibrated, opened_for_onnx
 

@@ -22,6 +22,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from convert_tf.checkpoints.limits import PREFIX_TOKENS
 from convert_tf.config.model import MAX_TOKENS
 from convert_tf.encoding.signatures import SIGNATURES
 from convert_tf.export.onnx.ops import (
@@ -53,8 +54,6 @@ _BATCH_INPUTS: list[Input] = [
     for name in ("input_ids", "attention_mask")
 ]
 BATCH_OUTPUT = "last_hidden_state"
-# The tokenizer and the prompt each put one token before a text, to select the kind of vector.
-PREFIX_TOKENS = 2
 
 
 class GraphBuilder(GraphWriter):

@@ -40,8 +40,6 @@ class RankerData:
       config: training options, with the number of steps and the intervals filled in.
       examples: training examples.
       dev: examples for evaluation, with candidates to rank.
-      ranks_as_before: whether earlier versions, which write no `evaluated_on` to `metrics.jsonl`,
-        ranked the same candidates. They did not leave out rows without wrong candidates.
       unknown_share: share of unknown tokens in the first training examples.
       batches: endless iterator over the training batches.
 
@@ -67,8 +65,6 @@ class RankerData:
         self.examples = opened(config.data, "train", config.max_examples or None)
         given = opened(config.dev_data, "dev", config.eval_examples)
         self.dev = with_dev_candidates(given, is_joint=ranker.head.head == "cross")
-        # If a row had several candidates, earlier versions ranked all rows unchanged.
-        self.ranks_as_before = self.dev is given or max(map(len, given.candidates)) == 1
         first = self.examples.contexts
         self.unknown_share = checked_share(
             first.flat[: first.row_splits[:SAMPLE][-1]],

@@ -252,7 +252,6 @@ class RankerTask(Task):
         self.ranker, self.data, self._started = ranker, data, started
         self.folder, self.config, self.vocabulary = folder, data.config, vocabulary
         self.evaluated_on = short_checksum(_arrays_of(data.dev))
-        self.counts_unnamed_rows = data.ranks_as_before
         if std := data.config.output_std:
             factor = ranker.rescale_outputs(data.first_contexts(_RESCALED_ON), std)
             print(f"outputs rescaled by {factor:.4g} to a standard deviation of {std:g}")
