@@ -75,6 +75,12 @@ EXTRA: dict[str, dict[str, Any]] = {
     "bi first": {"head": "bi", "reduction": "first"},
     "bi mean": {"head": "bi", "reduction": "mean"},
     "bi mean top block": {"head": "bi", "reduction": "mean", "freeze": "all_but_top_k"},
+    "bi mean top 4 blocks": {
+        "head": "bi",
+        "reduction": "mean",
+        "freeze": "all_but_top_k",
+        "trainable_blocks": 4,
+    },
     "bi mean all layers": {"head": "bi", "reduction": "mean", "freeze": "nothing"},
     "bi mean without first": {"head": "bi", "reduction": "mean_without_first"},
     **{
@@ -90,6 +96,15 @@ EXTRA: dict[str, dict[str, Any]] = {
         f"poly {m} learnt mean": {"head": "poly", "poly_codes": m, "reduction": "mean"}
         for m in (16, 64, 360)
     },
+    **{
+        f"poly {m} {variant} mean": {
+            "head": "poly",
+            "poly_codes": m,
+            "poly_variant": variant,
+            "reduction": "mean",
+        }
+        for m, variant in ((4, "last_m"), (64, "last_m"), (64, "first_m"))
+    },
     **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},
@@ -103,6 +118,7 @@ EXTRA: dict[str, dict[str, Any]] = {
     "cross mean": {"head": "cross", "reduction": "mean"},
     "cross all layers": {"head": "cross", "freeze": "nothing"},
     "cross top block": {"head": "cross", "freeze": "all_but_top_k"},
+    "cross top 4 blocks": {"head": "cross", "freeze": "all_but_top_k", "trainable_blocks": 4},
     "cross 15 negatives": {"head": "cross", "negatives": 15},
     "cross across 0": {"head": "cross"},
     "cross across -4": {"head": "cross"},

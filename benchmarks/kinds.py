@@ -19,7 +19,8 @@ All figures except cosines are × 100.
   figure is for a cache whose cosine threshold is reached by 90 % of the paraphrases. Its false hits
   are the share of opposites that reach this threshold, which is printed too. A file of triplets is
   either a TSV file without a header (text, paraphrase, opposite) or a table as for
-  `convert-tf tokenize --triplets`. For a table, the figures are printed for each source.
+  `convert-tf tokenize --triplets`. For a table, the figures are printed for each source that
+  has 40 rows or more.
 """
 
 import collections
@@ -50,7 +51,7 @@ _INTENTS = flags.DEFINE_multi_string("intents", [], "TEST=NUMBER:FILE,NUMBER:FIL
 _PAIRS = flags.DEFINE_multi_string("pairs", [], "CSV file of scored pairs.")
 _TRIPLETS = flags.DEFINE_multi_string("triplets", [], "File of texts, paraphrases, opposites.")
 _ROWS = flags.DEFINE_integer("rows", 500, "Maximum number of triplets per source.")
-_FEWEST_ROWS = 50  # sources with fewer are left out
+_FEWEST_ROWS = 40  # sources with fewer are left out
 _KEPT = 0.9  # share of paraphrases above the threshold
 _DRAWS = flags.DEFINE_integer("draws", 3, "Number of draws of examples.")
 
@@ -103,7 +104,7 @@ def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
         by_source[triplet.source or Path(path).name].append(triplet[:3])
     rng = random.Random(0)
     return {
-        source: rng.sample(rows, min(len(rows), _ROWS.value))
+        source: rng.sample(rows, _ROWS.value) if len(rows) > _ROWS.value else rows
         for source, rows in sorted(by_source.items())
         if len(rows) >= _FEWEST_ROWS
     }

@@ -3,8 +3,9 @@
     python hub_modules/recipes/few_texts.py 'utterances/*.zst' triplets.jsonl.zst few_texts.jsonl.zst
 
 The output contains at most five texts for each intent, texts from seven other files, and the texts
-of some triplets. As in `single_texts.py`, texts of the intents on which `judge_intents.py`
-evaluates encoders are left out of all these files except the triplets.
+of some triplets. As in `single_texts.py`, texts that must not be used commercially are left out,
+and so are texts of the intents on which `judge_intents.py` evaluates encoders. `triplets.py` does
+the same for the triplets.
 """
 
 import collections
@@ -15,7 +16,7 @@ import sys
 from pathlib import Path
 
 import zstandard
-from single_texts import JUDGED_ON, files_by_name, is_left_out, rows_of, without_case
+from single_texts import JUDGED_ON, files_by_name, is_commercial, is_left_out, rows_of, without_case
 
 _LABELLED = (
     "requests_labelled", "rasa_bots_nlu", "small_intent_sets", "ms_chitchat_intents",
@@ -42,7 +43,7 @@ def main(utterances: str, triplets: str, output: str) -> None:
         for row in rows_of(paths[name]):
             if name in JUDGED_ON and is_left_out(row):
                 judged.add(without_case(row["text"]))
-            elif row.get("label"):
+            elif row.get("label") and is_commercial(row):
                 of_label[row["source"], row["label"]].add(row["text"])
     rows = []
     for (source, label), texts in of_label.items():
@@ -51,7 +52,7 @@ def main(utterances: str, triplets: str, output: str) -> None:
         if len(drawn) > 1:  # the loss compares texts of the same intent
             rows += [{"text": text, "source": source, "label": label} for text in drawn]
     for name in _OTHERS:
-        texts = (row["text"] for row in rows_of(paths[name]))
+        texts = (row["text"] for row in filter(is_commercial, rows_of(paths[name])))
         usable = [text for text in texts if without_case(text) not in judged]
         short = [text for text in usable if len(text) < _LONGEST]
         drawn = rng.sample(short, min(_OF_FILE, len(short)))

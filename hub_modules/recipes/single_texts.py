@@ -4,17 +4,18 @@
     python hub_modules/recipes/single_texts.py 'utterances/*.jsonl.zst' work/data work/some_texts \
         captions=0.2,single_texts=0.01
 
-A tenth of the intents in two files are left out, because `judge_intents.py` evaluates encoders on
-them. Texts that equal one of theirs, ignoring case, are left out of all other files too. The
-second argument is the folder of records; the single texts that `prepare --single_texts` wrote there
-come last. The optional last argument sets the share of the texts that is drawn at random from a
-file.
+Texts from sources that must not be used commercially are left out. A tenth of the intents in two
+files are left out, because `judge_intents.py` evaluates encoders on them. Texts that equal one of
+theirs, ignoring case, are left out of all other files too. The second argument is the folder of
+records; the single texts that `prepare --single_texts` wrote there come last. The optional last
+argument sets the share of the texts that is drawn at random from a file.
 """
 
 import glob
 import hashlib
 import json
 import random
+import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
@@ -26,12 +27,19 @@ from convert_tf.readers.files import TableFile, read_lines
 
 PREPARED = "single_texts.jsonl.zst"  # written by `prepare --single_texts` to the folder of records
 JUDGED_ON = ("rasa_bots_nlu", "small_intent_sets")
+# The terms of Quora and Twitter, CC BY-NC, CC BY-NC-ND, and mails.
+_NOT_COMMERCIAL = re.compile(r"quora|qqp|xnli|twitter|tweet|leyzer|enron|email_intent|ud_gum")
 
 
 def is_left_out(row: dict[str, str]) -> bool:
     """Return whether the intent of a text is left out of training."""
     digest = hashlib.md5(f"{row.get('source', '')}|{row.get('label', '')}".encode()).hexdigest()
     return int(digest, 16) % 10 == 0
+
+
+def is_commercial(row: dict[str, str]) -> bool:
+    """Return whether a text may be used commercially, judging by its source."""
+    return not _NOT_COMMERCIAL.search(row.get("source", ""))
 
 
 def without_case(text: str) -> str:
@@ -98,7 +106,8 @@ def main(utterances: str, records: str, output: str, shares: str = "") -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     for name, path in files.items():
-        rows = (row for row in rows_of(path) if without_case(row["text"]) not in judged)
+        usable = filter(is_commercial, rows_of(path))
+        rows = (row for row in usable if without_case(row["text"]) not in judged)
         if name in share_of:
             rows = drawn(rows, share_of[name])
         write(folder / f"{name}.jsonl.zst", rows)

@@ -32,10 +32,8 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 import zstandard
-from single_texts import JUDGED_ON, is_left_out, rows_of, without_case
+from single_texts import JUDGED_ON, is_commercial, is_left_out, rows_of, without_case
 
-# The terms of Quora, CC BY-NC, and CC BY-NC-ND.
-_NOT_COMMERCIAL = re.compile(r"quora|qqp|xnli|twitter|leyzer")
 _FILES_OF_REQUESTS = (
     "requests_labelled", "small_intent_sets", "rasa_bots_nlu", "multidogo_intents",
     "bitext_customer_support_intents", "fb_multilingual_en_intents", "ms_chitchat_intents",
@@ -224,7 +222,7 @@ def of_nli(folder: Path) -> Iterator[Triplet]:
 def labelled_pairs(folder: Path) -> Iterator[tuple[str, str, int, str]]:
     """Yield the pairs that may be used, in both orders: text, other text, label, source."""
     for row in rows_of(folder / "paraphrase_pairs.jsonl.zst"):
-        if not _NOT_COMMERCIAL.search(row["source"]):
+        if is_commercial(row):
             for names in (("text_a", "text_b"), ("text_b", "text_a")):
                 first, second = (row[name] for name in names)
                 yield first, second, int(row["label"]), row["source"]
@@ -300,7 +298,7 @@ def double_negations(
         name = path.name.split(".")[0]
         for row in rows_of(path):
             text = row["text"].strip()
-            if without_case(text) in judged or _NOT_COMMERCIAL.search(row.get("source", "")):
+            if without_case(text) in judged or not is_commercial(row):
                 continue
             if len(text.split()) not in _DESCRIPTION_LENGTHS or _QUESTION.search(text):
                 continue
@@ -392,7 +390,7 @@ def read_requests(pattern: str) -> tuple[Requests, set[str]]:
             text = row["text"].strip()
             if name in JUDGED_ON and is_left_out(row):
                 judged.add(without_case(text))
-            elif row.get("label") and not _NOT_COMMERCIAL.search(row["source"]):
+            elif row.get("label") and is_commercial(row):
                 requests[row["source"], row["label"]].append(text)
     return requests, judged
 
@@ -440,7 +438,7 @@ def main(
     ):
         texts = compared_texts(triplet)
         is_usable = len({*texts}) == 3 and all(texts) and not judged & {*texts}
-        if is_usable and not _NOT_COMMERCIAL.search(triplet.source):
+        if is_usable and is_commercial(triplet._asdict()):
             kept.setdefault(texts, triplet)
     rows = [*kept.values()]
     rng.shuffle(rows)

@@ -341,6 +341,7 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
         rows = [{"text": f"text {i} of {name}", "label": f"l{i}"} for i in range(50)]
         # Texts of another source that differ only in case and spaces are excluded too.
         rows += [{"text": f" Text {i} of rasa_bots_nlu"} for i in range(50 * (name == "mit"))]
+        rows.append({"text": "a mail", "source": "enron_emails", "label": "l0"})
         lines = "\n".join(map(json.dumps, rows))
         (tmp_path / "texts" / f"{name}.jsonl").write_text(lines + "\n\n")
     prepared = zstandard.ZstdCompressor().compress(b'{"text": "a post", "source": "reddit"}\n')
@@ -462,8 +463,14 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     assert len(read) == 15
     for name in (*read, "unread"):
         rows = [
-            {"text": f"open the {next(texts)}", "source": name, "label": f"l{i % 2}"}
+            {"text": f"open the {next(texts)}", "source": name.replace("tweets", "posts"),
+             "label": f"l{i % 2}"}
             for i in range(100)
+        ]  # fmt: skip
+        rows += [
+            {"text": f"open the forbidden box {i}", "source": source, "label": "l0"}
+            for i in range(100)
+            for source in ("tweeteval_emoji", "leyzer_patterns", "enron_emails")
         ]
         write(utterances / f"{name}.jsonl.zst", rows)
     described = [f"box {i} is {word}" for i in range(20) for word in ("full", "not full")]
@@ -498,6 +505,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     assert all(text == paraphrase != opposite for text, paraphrase, opposite in negated)
     rows = [json.loads(line) for line in zstandard.open(work / "few_texts_2500.jsonl.zst", "rt")]
     assert {row["source"] for row in rows} == {*read, "triplets"}
+    assert "forbidden" not in str(rows)
     labels = collections.Counter(row.get("label") for row in rows if row["source"] == read[0])
     assert labels == {"l0": 5, "l1": 5}
     start, taught = (
