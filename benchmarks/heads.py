@@ -105,6 +105,17 @@ EXTRA: dict[str, dict[str, Any]] = {
         }
         for m, variant in ((4, "last_m"), (64, "last_m"), (64, "first_m"))
     },
+    **{
+        f"poly 64 {variant} mean at a scale of 0.1": {
+            "head": "poly",
+            "poly_codes": 64,
+            "poly_variant": variant,
+            "reduction": "mean",
+            "scale": 0.1,
+        }
+        for variant in ("learnt", "last_m")
+    },
+    "bi mean at a scale of 0.1": {"head": "bi", "reduction": "mean", "scale": 0.1},
     **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
     "bi separate trunks": {"head": "bi", "separate_trunks": True},
     "bi mean separate trunks": {"head": "bi", "reduction": "mean", "separate_trunks": True},

@@ -102,9 +102,8 @@ def triplets_of(path: str) -> dict[str, list[tuple[str, ...]]]:
     by_source = collections.defaultdict(list)
     for triplet in read_triplets([path]):
         by_source[triplet.source or Path(path).name].append(triplet[:3])
-    rng = random.Random(0)
     return {
-        source: rng.sample(rows, _ROWS.value) if len(rows) > _ROWS.value else rows
+        source: random.Random(source).sample(rows, min(len(rows), _ROWS.value))
         for source, rows in sorted(by_source.items())
         if len(rows) >= _FEWEST_ROWS
     }

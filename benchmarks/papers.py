@@ -117,10 +117,7 @@ def keep_if_made_by(path: Path, commands: Sequence[str], inputs: Sequence[str]) 
     """
     record, lines = Path(f"{path}.commands"), [*commands, *inputs]
     if path.exists() and not record.is_file():
-        raise ValueError(
-            f"{path} has no record of the commands that made it. Remove or rename it. If you know "
-            f"that the present commands made it, write them to {record}, one per line."
-        )
+        raise ValueError(f"{path} has no record of the commands that made it. Remove or rename it.")
     recorded = record.read_text(encoding="utf-8").splitlines() if record.is_file() else None
     if recorded == lines:
         return

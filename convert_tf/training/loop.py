@@ -189,8 +189,9 @@ class _Steps:
             self._rivals = self._comparable(earlier)
             if earlier and not self._rivals:
                 task.processes.say(
-                    "the evaluation data has changed: scores are not compared with earlier ones, "
-                    "so the next evaluation replaces the weights that were best before"
+                    "the evaluation data has changed, or an earlier version did not name it: "
+                    "scores are not compared with earlier ones, so the next evaluation replaces "
+                    "the weights that were best before"
                 )
             for row in later:
                 if row in self._rivals and (score := task.score(row)) is not None:

@@ -1,9 +1,9 @@
 """Copy the first file of the train split and of the dev split, without some sources.
 
-    python3 hub_modules/recipes/first_shard.py work/data work/first deal_or_no_deal,esconv
+    python3 hub_modules/recipes/first_shard.py work/data work/first
 
-The first argument is a folder that `convert-tf prepare` wrote. The third argument names the sources
-to leave out. In this example, these are the sources whose licences forbid commercial use.
+The first argument is a folder that `convert-tf prepare` wrote. Sources whose licences forbid
+commercial use, or whose licences we do not know, are left out.
 """
 
 import sys
@@ -13,11 +13,14 @@ import tensorflow as tf
 
 from convert_tf.data.records import parse_texts
 
+_LEFT_OUT = (
+    b"deal_or_no_deal", b"esconv", b"swda", b"task_dialogues_msr_kvret_twitter",
+    b"twitter_phylliida",
+)  # fmt: skip
 _AT_ONCE = 4096
 
 
-def main(data: str, output: str, left_out: str) -> None:
-    names = {name.encode() for name in left_out.split(",")}
+def main(data: str, output: str) -> None:
     part = Path(f"{output}.part")
     part.mkdir(parents=True, exist_ok=True)
     for split in ("train", "dev"):
@@ -26,7 +29,7 @@ def main(data: str, output: str, left_out: str) -> None:
             for batch in tf.data.TFRecordDataset(str(shard)).batch(_AT_ONCE):
                 (sources,) = parse_texts(batch, ("source",))
                 for record, source in zip(batch.numpy(), sources.numpy(), strict=True):
-                    if source not in names:
+                    if source not in _LEFT_OUT:
                         writer.write(record)
     part.rename(output)
 

@@ -18,11 +18,8 @@ shift 4
 recipes=hub_modules/recipes
 vocab=hub_modules/$encoder/assets/vocab.txt
 
-# The licences of these sources forbid commercial use, or are unknown.
-left_out=deal_or_no_deal,esconv,swda,twitter_phylliida,task_dialogues_msr_kvret_twitter
-
 [ -d "$work/first" ] ||
-    python3 $recipes/first_shard.py "$work/data" "$work/first" "$left_out"
+    python3 $recipes/first_shard.py "$work/data" "$work/first"
 [ -d "$work/first_ids" ] || python3 -m convert_tf tokenize \
     --data "$work/first" --vocab "$vocab" --output "$work/first_ids"
 $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000

@@ -13,7 +13,7 @@ shift 2
 recipes=hub_modules/recipes
 
 [ -d "$work/first" ] ||
-    python3 $recipes/first_shard.py "$work/data" "$work/first" deal_or_no_deal,esconv
+    python3 $recipes/first_shard.py "$work/data" "$work/first"
 python3 train.py --flagfile=$recipes/rerank_poly.flags --data "$work/first" \
     --init_from "$encoder" --output "$work/runs/rerank_poly" "$@"
 # The run used fewer codes and shorter texts, because that is faster. more_codes.py raises both.

@@ -215,7 +215,7 @@ def antonyms(folder: Path, uses: collections.Counter[str]) -> dict[str, list[str
 
 
 def of_nli(folder: Path) -> Iterator[Triplet]:
-    for row in rows_of(folder / "nli_triplets.jsonl.zst"):
+    for row in filter(is_commercial, rows_of(folder / "nli_triplets.jsonl.zst")):
         yield Triplet(row["anchor"], row["positive"], row["negative"], row["source"])
 
 
@@ -437,8 +437,7 @@ def main(
         *double_negations(place, utterances, judged, rng),
     ):
         texts = compared_texts(triplet)
-        is_usable = len({*texts}) == 3 and all(texts) and not judged & {*texts}
-        if is_usable and is_commercial(triplet._asdict()):
+        if len({*texts}) == 3 and all(texts) and not judged & {*texts}:
             kept.setdefault(texts, triplet)
     rows = [*kept.values()]
     rng.shuffle(rows)

@@ -3,6 +3,7 @@
 import ast
 import gzip
 import importlib
+import itertools
 import json
 import os
 import re
@@ -140,6 +141,11 @@ def test_the_small_tables_are_those_of_the_results(script):
     assert {name: result["commands"] for name, result in results.items()} == {
         name: commands_of[name] for name in results
     }
+
+
+def test_the_cells_of_a_table_follow_one_another(script):
+    headings = [cell.name.partition(": ")[0] for cell in script.CELLS]
+    assert len([*itertools.groupby(headings)]) == len({*headings})
 
 
 def test_the_commands_of_cells_parse(script):

@@ -419,7 +419,7 @@ def write_first_records(folder, *, dev, train):
         (split, 0, Example(
             context=next(texts), response=next(texts), extra_contexts=(next(texts),),
             response_id="", subreddit="", thread_id=str(i), context_author="", response_author="",
-            source="esconv" if i % 3 == 0 else "reddit",
+            source=("esconv", "reddit", "reddit", "swda", "reddit", "reddit")[i % 6],
         ))
         for split, number in (("dev", dev), ("train", train))
         for i in range(number)
@@ -477,6 +477,8 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     rows = [{"text": text} for text in (*described, "is box 7 full?", "box 7 is full of no toys")]
     rows.append({"text": "the forbidden box is full", "source": "quora"})
     write(utterances / "described.jsonl.zst", rows)
+    rows = [{"text": f"bag {i} is full", "source": "reviews"} for i in range(20)]
+    write(utterances / "tweets_and_reviews.jsonl.zst", rows)
 
     call(
         "opposites.sh", tmp_path / "work", contrasts, f"{utterances}/*.jsonl.zst", "tiny/1",
@@ -500,6 +502,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
         if row["source"] == "double_negation:described"
     ]
     assert 20 <= len(negated) <= 40
+    assert "double_negation:tweets_and_reviews" in sources["triplets_2500.jsonl.zst"]
     assert "forbidden" not in str(triplets_of["triplets_2500.jsonl.zst"])
     assert "in capitals" not in str(triplets_of["triplets_2500.jsonl.zst"])
     assert all(text == paraphrase != opposite for text, paraphrase, opposite in negated)
