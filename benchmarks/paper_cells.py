@@ -147,7 +147,7 @@ _ON_MINILM_3 = (
 )
 _ON_REDDIT = f"{_OF_CONVAI2} {_ON_OWN_TRUNK.format(9000, 'REDDIT_BERT')}"
 _ALL_HEADS = "bi,poly 16 learnt,poly 64 learnt,poly 360 learnt,cross"
-# ADADELTA would hardly change the weights in so few steps.
+# Chosen without a comparison. One cell measures ADADELTA, the paper's optimizer.
 _FEW_STEPS = "--optimizer adam --learning_rate {} --warmup_steps 5 "
 _FT = _FEW_STEPS.format("5e-5") + "--steps 100 --batch_size 32 --eval_every 25 --eval_examples 300 "
 _FT_400 = _FT.replace("--steps 100", "--steps 400").replace("every 25", "every 100")
