@@ -132,7 +132,8 @@ def _folding() -> dict[str, str]:
         if unicodedata.decomposition(chr(c)).split(" ")[0] in _ALIKE_TAGS
         and not nfkc[c].startswith(" ")
     }
-    composing = those_of(r"\p{M}") | _JOINING_LETTERS | {c for c in characters if nfc[c] != chr(c)}
+    marks = those_of(r"\p{M}")
+    composing = marks | _JOINING_LETTERS | {c for c in characters if nfc[c] != chr(c)}
     # A character that folding replaces, such as a letter in a circle, is not a picture afterwards.
     pictures = {c for c in those_of(r"\p{So}") | {*_PICTURES} if nfc[c] == chr(c)}
     classes = {
@@ -144,6 +145,8 @@ def _folding() -> dict[str, str]:
         "alike": alike,
         "kept": changed - alike,
         "composing": composing,
+        # Combining marks, and half-width characters that NFKC replaces by them.
+        "combining": marks | {c for c in alike if ord(nfkc[c][0]) in marks},
     }
     return {name: _ranges(sorted(members)) for name, members in classes.items()}
 

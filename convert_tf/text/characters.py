@@ -13,6 +13,9 @@ from pathlib import Path
 
 from convert_tf.storage.json_text import json_file
 
+# NFC sorts the combining marks of a letter, which takes quadratic time. `fold` therefore keeps only
+# this many marks in a row, as many as Unicode's Stream-Safe Text Format (UAX #15, section 13).
+MOST_MARKS = 30
 TABLES: dict[str, str] = json_file(Path(__file__).with_name("unicode_tables.json"))
 
 
@@ -38,11 +41,13 @@ def character_class(table: str) -> str:
 
 _CLASSES = {
     name: character_class(name)
-    for name in ("spaces", "unseen", "joiners", "pictures", "hyphens", "alike", "composing")
-}
+    for name in (
+        "spaces", "unseen", "joiners", "pictures", "hyphens", "alike", "composing", "combining"
+    )
+}  # fmt: skip
 # Folding does not change a text without these characters. Most texts have none of them.
 _MAY_CHANGE = re.compile(
-    f"[{''.join(_CLASSES[name] for name in _CLASSES if name not in ('spaces', 'pictures'))}]"
+    f"[{''.join(_CLASSES[n] for n in ('unseen', 'joiners', 'hyphens', 'alike', 'composing'))}]"
     f"|(?! )[{_CLASSES['spaces']}]|  |^ | $"
 )
 _SPACE = re.compile(f"[{_CLASSES['spaces']}]")
@@ -52,6 +57,7 @@ _LOST_JOINERS = re.compile(
 )
 _HYPHEN = re.compile(f"[{_CLASSES['hyphens']}]")
 _ALIKE = re.compile(f"[{_CLASSES['alike']}]+")
+_LONG_RUN = re.compile(f"[{_CLASSES['combining']}]{{{MOST_MARKS + 1},}}")
 
 
 def fold(text: str) -> str:
@@ -66,6 +72,7 @@ def fold(text: str) -> str:
       plain characters, by Unicode's NFKC form. Superscripts, subscripts and fractions stay, because
       10² is not 102. Accents that stand alone stay too.
     - Accents are combined with their letters (NFC).
+    - Of more than 30 combining marks in a row, the first 30 stay. No language needs as many.
 
     Case, quotation marks and dashes stay. A folded text does not change when it is folded again.
 
@@ -85,7 +92,12 @@ def fold(text: str) -> str:
     text = _UNSEEN.sub("", _SPACE.sub(" ", text))
     text = _HYPHEN.sub("-", _LOST_JOINERS.sub("", text))
     # NFC comes first, so that marks join the characters that folding keeps.
-    text = unicodedata.normalize("NFC", text)
+    text = unicodedata.normalize("NFC", _without_long_runs(text))
     text = _ALIKE.sub(lambda run: unicodedata.normalize("NFKC", run[0]), text)
-    text = unicodedata.normalize("NFC", text)
+    # NFC and NFKC may split a character into several marks.
+    text = _without_long_runs(unicodedata.normalize("NFC", text))
     return re.sub(" +", " ", text).strip(" ")
+
+
+def _without_long_runs(text: str) -> str:
+    return _LONG_RUN.sub(lambda run: run[0][:MOST_MARKS], text)

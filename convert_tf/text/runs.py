@@ -13,11 +13,12 @@ from tokens.
 """
 
 import re
+from collections.abc import Callable
 
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from convert_tf.text.characters import ranges_of
+from convert_tf.text.characters import MOST_MARKS, ranges_of
 from convert_tf.text.plain_tokenizer import ESCAPES
 from convert_tf.text.subwords import WORD_START
 
@@ -38,7 +39,9 @@ def _class(*tables: str) -> str:
     )
 
 
-_JOINERS, _ALIKE = f"[{_class('joiners')}]+", f"[{_class('alike')}]+"
+_JOINERS, _ALIKE, _COMBINING = (
+    f"[{_class(table)}]+" for table in ("joiners", "alike", "combining")
+)
 _AS_IT_IS = "[^{}]".format(_class("unseen", "joiners", "hyphens", "alike", "composing", "spaces"))
 _FOLDED = f"(?:{_AS_IT_IS}+(?: {_AS_IT_IS}+)*)?"
 
@@ -62,19 +65,33 @@ def fold_strings(strings: tf.Tensor) -> tf.Tensor:
         before = f"(^|[^{_class('pictures', 'joiners')}])"
         text = tf.strings.regex_replace(text, before + _JOINERS, r"\1")
         text = tf.strings.regex_replace(text, f"[{_class('hyphens')}]", "-")
-        text = tf_text.normalize_utf8(text, "NFC")
-        text = tf.strings.regex_replace(text, _ALIKE, _CUT + b"\\0" + _CUT)
-        pieces = tf.strings.split(text, sep=_CUT)
-        is_alike = tf.strings.regex_full_match(pieces.values, _ALIKE)
-        plain = tf_text.normalize_utf8(pieces.values, "NFKC")
-        pieces = pieces.with_values(tf.where(is_alike, plain, pieces.values))
-        text = tf_text.normalize_utf8(tf.strings.reduce_join(pieces, axis=1), "NFC")
+        text = tf_text.normalize_utf8(_without_long_runs(text), "NFC")
+        text = _replace_runs(text, _ALIKE, lambda run: tf_text.normalize_utf8(run, "NFKC"))
+        text = _without_long_runs(tf_text.normalize_utf8(text, "NFC"))
         text = tf.strings.regex_replace(text, " +", " ")
         return tf.strings.regex_replace(text, "^ | $", "")
 
     strings = tf.convert_to_tensor(strings, tf.string)
     are_folded = tf.reduce_all(tf.strings.regex_full_match(strings, _FOLDED))
     return tf.cond(are_folded, lambda: strings, folded)
+
+
+def _without_long_runs(strings: tf.Tensor) -> tf.Tensor:
+    return _replace_runs(
+        strings, _COMBINING, lambda run: tf.strings.substr(run, 0, MOST_MARKS, unit="UTF8_CHAR")
+    )
+
+
+def _replace_runs(
+    strings: tf.Tensor, pattern: str, function: Callable[[tf.Tensor], tf.Tensor]
+) -> tf.Tensor:
+    """Apply a function to all parts of the texts, string `[B]`, that match a pattern."""
+    pieces = tf.strings.split(
+        tf.strings.regex_replace(strings, pattern, _CUT + b"\\0" + _CUT), sep=_CUT
+    )
+    is_run = tf.strings.regex_full_match(pieces.values, pattern)
+    replaced = tf.where(is_run, function(pieces.values), pieces.values)
+    return tf.strings.reduce_join(pieces.with_values(replaced), axis=1)
 
 
 def lower(strings: tf.Tensor) -> tf.Tensor:

@@ -281,6 +281,10 @@ def test_every_character_is_folded_as_in_python(released):
             continue
         text = f"a {character} 1{character}z❤{character}"
         assert tokenizer.normalizer.normalize_str(text) == fold(text).lower(), ascii(character)
+    for marks in ("\u0301\u0323", "\u0344", "\uff9e\u0301"):
+        for letter in ("e", "\u30ab", " ", "\ufcf2"):
+            text = f"a {letter}{marks * 31}z"
+            assert tokenizer.normalizer.normalize_str(text) == fold(text).lower(), ascii(text)
     # Characters outside the vocabulary stay unknown, whatever they look like.
     for character in unknown - {*"\ufe4d\ufe4e\ufe4f"}:
         if unicodedata.normalize("NFC", character) == character:

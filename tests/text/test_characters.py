@@ -1,6 +1,7 @@
 """Folding texts that look the same to one form, in plain Python and in a graph."""
 
 import itertools
+import time
 import unicodedata
 
 import pytest
@@ -65,13 +66,22 @@ def naive_fold(text):
             found.append("-")
         elif character not in CLASSES["unseen"]:
             found.append(character)
-    text = unicodedata.normalize("NFC", "".join(found))
+    text = unicodedata.normalize("NFC", naively_cut(found))
     plain = "".join(
         unicodedata.normalize("NFKC", "".join(run)) if is_alike else "".join(run)
         for is_alike, run in itertools.groupby(text, CLASSES["alike"].__contains__)
     )
     words = [word for word in unicodedata.normalize("NFC", plain).split(" ") if word]
-    return " ".join(words)
+    return naively_cut(" ".join(words))
+
+
+def naively_cut(characters):
+    """Keep at most 30 combining marks in a row."""
+    text, marks = "", 0
+    for character in characters:
+        marks = marks + 1 if character in CLASSES["combining"] else 0
+        text += character if marks <= 30 else ""
+    return text
 
 
 def in_graph(texts):
@@ -118,6 +128,28 @@ def test_what_disappears_has_no_shape():
     assert categories <= {"Cc", "Cf", "Mn", "Cn"}
     unseen_by_unicode = set("\u00ad\u200b\u200c\u200e\u202e\u2060\u2069\ufeff\U000e0100\0\x7f")
     assert unseen_by_unicode <= CLASSES["unseen"]
+
+
+ACUTE, BELOW = "\u0301", "\u0323"  # NFC swaps a mark above and a following mark below
+
+
+@pytest.mark.parametrize("marks", [ACUTE + BELOW, BELOW, "\u0344", "\uff9e\u0301", "\u0f73\u0344"])
+@pytest.mark.parametrize("letter", ["", "e", "\u30ab", "\u0958", "\ufcf2", " "])
+def test_at_most_thirty_marks_stay_in_a_row(letter, marks):
+    texts = [f"a {letter}{marks * number}z" for number in (1, 7, 14, 15, 16, 30, 31, 40)]
+    folded = [fold(text) for text in texts]
+    assert folded == [naive_fold(text) for text in texts] == in_graph(texts)
+    assert folded == [fold(text) for text in folded]
+    assert all(len(text) < 40 for text in folded)
+
+
+def test_a_long_run_of_marks_is_folded_at_once():
+    text = f"a{(ACUTE + BELOW) * 60_000}b"
+    for fold_one in (fold, lambda text: in_graph([text])[0]):
+        start = time.perf_counter()
+        folded = fold_one(text)
+        assert time.perf_counter() - start < 1
+        assert folded[-1] == "b" and len(folded) == 31
 
 
 ANY_TEXT = st.text(

@@ -228,7 +228,8 @@ def test_a_megabyte_and_ten_thousand_accents(plain, graph_ids):
     ]
     assert_same(plain, graph_ids, texts)
     splits = plain.flat_ids(texts, max_tokens=512)[1]
-    assert np.diff(splits).tolist() == [512, 512, 512]
+    # Folding keeps 30 accents in a row. The first one joins the "e".
+    assert np.diff(splits).tolist() == [512, 30, 512]
 
 
 def test_the_cache_is_bounded(monkeypatch):

@@ -17,6 +17,7 @@ export interface TokenizerData {
   hyphens: string;
   alike: string;
   composing: string;
+  combining: string;
 }
 
 const WORD_START = "\ufe4f";
@@ -27,6 +28,8 @@ const ESCAPES: [string, string][] = [
   ["\ufe4f", "\ufe4e\ufe4d"],
   ["\0", "\ufe4e\ufe4c"],
 ];
+/** Folding keeps this many combining marks in a row, because NFC takes quadratic time to sort them. */
+const MOST_MARKS = 30;
 const CACHED_RUNS = 100_000;
 const MASK = (1n << 64n) - 1n;
 const K0 = 0xc3a5c85c97cb3127n;
@@ -67,13 +70,16 @@ function characterClass(table: string): string {
 
 /** Like `fold` in convert_tf/text/characters.py: texts that look the same become the same text. */
 function folding(data: TokenizerData): (text: string) => string {
-  const [spaces, unseen, joiners, pictures, hyphens, alike, composing] = [
+  const [spaces, unseen, joiners, pictures, hyphens, alike, composing, combining] = [
     data.spaces, data.unseen, data.joiners, data.pictures, data.hyphens, data.alike, data.composing,
+    data.combining,
   ].map(characterClass);
   const mayChange = new RegExp(`[${unseen}${joiners}${hyphens}${alike}${composing}]|(?! )[${spaces}]|  |^ | $`, "u");
   const [space, nothing, hyphen] = [spaces, unseen, hyphens].map((each) => new RegExp(`[${each}]`, "gu"));
   const lostJoiners = new RegExp(`(?<![${pictures}${joiners}])[${joiners}]+`, "gu");
   const others = new RegExp(`[${alike}]+`, "gu");
+  const longRun = new RegExp(`[${combining}]{${MOST_MARKS + 1},}`, "gu");
+  const cut = (run: string) => [...run].slice(0, MOST_MARKS).join("");
   return (text) =>
     !mayChange.test(text)
       ? text
@@ -82,9 +88,11 @@ function folding(data: TokenizerData): (text: string) => string {
           .replace(nothing, "")
           .replace(lostJoiners, "")
           .replace(hyphen, "-")
+          .replace(longRun, cut)
           .normalize("NFC")
           .replace(others, (run) => run.normalize("NFKC"))
           .normalize("NFC")
+          .replace(longRun, cut)
           .replace(/ +/g, " ")
           .replace(/^ | $/g, "");
 }

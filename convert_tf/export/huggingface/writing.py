@@ -35,7 +35,7 @@ from convert_tf.numerics.byte_codes import pack_table
 from convert_tf.numerics.vectors import SENTENCE_SCALE
 from convert_tf.storage.folders import OutputFolder
 from convert_tf.storage.json_text import json_file, written_json
-from convert_tf.text.characters import ranges_of
+from convert_tf.text.characters import MOST_MARKS, ranges_of
 from convert_tf.text.subwords import WORD_START
 from convert_tf.text.vocabulary import read_vocabulary
 
@@ -260,12 +260,14 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
     def replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
         return {"type": "Replace", "pattern": pattern, "content": content}
 
-    joiners, pictures = _class("joiners"), _class("pictures")
+    joiners, pictures, combining = map(_class, ("joiners", "pictures", "combining"))
+    without_long_runs = replace({"Regex": f"(?<=[{combining}]{{{MOST_MARKS}}})[{combining}]+"}, "")
     return [
         replace({"Regex": f"[{_class('spaces')}]"}, " "),
         replace({"Regex": f"[{_class('unseen')}]"}, ""),
         replace({"Regex": f"(?<![{pictures}{joiners}])[{joiners}]+"}, ""),
         replace({"Regex": f"[{_class('hyphens')}]"}, "-"),
+        without_long_runs,
         {"type": "NFC"},
         *(
             replace({"Regex": f"[{''.join(members)}]"}, stand_in)
@@ -275,6 +277,7 @@ def _folding_steps(alphabet: Set[str]) -> list[dict[str, Any]]:
         *(replace({"String": character}, other) for character, other in stand_ins.items()),
         {"type": "NFKC"},
         *(replace({"String": other}, character) for character, other in stand_ins.items()),
+        without_long_runs,
         replace({"Regex": " +"}, " "),
         {"type": "Strip", "strip_left": True, "strip_right": True},
     ]
