@@ -398,17 +398,7 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
             f"Intents with one example: {listed(single)}. These examples are trained on but never "
             "held out. Add more examples of these intents."
         )
-    spellings: dict[str, list[str]] = {}
-    for label in counts:
-        if isinstance(label, str):
-            spellings.setdefault(fold(fold(label).casefold()), []).append(label)
-    if similar := [", ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]:
-        notes.append(
-            f"Intents that look alike: {listed(similar, separator='; ')}. They differ only in "
-            "case, white space, invisible characters or the encoding of characters, and are "
-            "trained as different intents. "
-            "If they are meant to be the same intent, give them one spelling."
-        )
+    notes += alike_intents(counts)
     by_text: dict[str, dict[Any, None]] = {}
     for text, label in zip(texts, labels, strict=True):
         by_text.setdefault(" ".join(text.lower().split()), {})[label] = None
@@ -423,6 +413,26 @@ def check_intents(texts: Sequence[str], labels: Sequence[Any]) -> list[str]:
             "can learn both labels of a text. Choose one of them."
         )
     return notes
+
+
+def alike_intents(labels: Iterable[Any]) -> list[str]:
+    """Return a warning about labels that look alike; `[]` if there are none.
+
+    Args:
+      labels: the different labels.
+    """
+    spellings: dict[str, list[str]] = {}
+    for label in labels:
+        if isinstance(label, str):
+            spellings.setdefault(fold(fold(label).casefold()), []).append(label)
+    similar = [", ".join(map(repr, names)) for names in spellings.values() if len(names) > 1]
+    if not similar:
+        return []
+    return [
+        f"Intents that look alike: {listed(similar, separator='; ')}. They differ only in case, "
+        "white space, invisible characters or the encoding of characters, and are trained as "
+        "different intents. If they are meant to be the same intent, give them one spelling."
+    ]
 
 
 def check_at_least_two(intents: Collection[Any]) -> None:

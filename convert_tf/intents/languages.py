@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from convert_tf.extras import needs
+from convert_tf.text.characters import fold
 
 # A text counts as certainly not English if the probability of English is lower than this limit.
 # It is lower than the limit for 0.05 % of short English texts, and for 86 % of requests in 26 other
@@ -30,7 +31,7 @@ def other_languages(texts: Sequence[str]) -> list[str | None]:
     identifier = _identifier()
     languages: list[str | None] = []
     for text in texts:
-        probabilities = dict(identifier.rank(text))
+        probabilities = dict(identifier.rank(fold(text)))
         is_other = probabilities["en"] < _SURELY_OTHER
         languages.append(max(probabilities, key=probabilities.__getitem__) if is_other else None)
     return languages

@@ -29,7 +29,17 @@ Report = dict[str, Any]
 
 
 def masked(text: str) -> str:
-    """Return the text with e-mail addresses and numbers replaced by `[email]` and `[number]`."""
+    """Return the text with e-mail addresses and numbers replaced by `[email]` and `[number]`.
+
+    If unusual characters hide a part of an address or number, the text is folded first.
+    """
+    masked_text, folded = _masked(text), fold(text)
+    if folded == text or fold(masked_text) == (masked_folded := _masked(folded)):
+        return masked_text
+    return masked_folded
+
+
+def _masked(text: str) -> str:
     if "@" in text:
         text = _EMAIL.sub(lambda match: "[email]" if match["domain"] else match[0], text)
     return _NUMBER.sub("[number]", text)

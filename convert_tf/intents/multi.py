@@ -3,6 +3,7 @@
 Reference: arXiv 2204.13021 (NLU++: texts with several intents).
 """
 
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from convert_tf.intents.cross_validation import Fold, held_out_outputs, train_pa
 from convert_tf.intents.data import distinct_examples
 from convert_tf.intents.examples import (
     IntentExamples,
+    alike_intents,
     check_at_least_two,
     check_equally_many,
     checked_texts,
@@ -87,6 +89,8 @@ class MultiIntentClassifier(SeveralOptions, TextClassifier):
             self.classes_ = np.unique([label for labels in sets for label in labels])
             check_at_least_two(self.classes_.tolist())
             _check_labels(self.classes_.tolist(), self.label_separator)
+            for message in alike_intents(self.classes_.tolist()):
+                warnings.warn(message, stacklevel=2)
             self.kind_ = self.kind
             encodings, truth = self.encode(texts), truth_of(sets, self.classes_)
             examples = IntentExamples(texts, encodings, truth, np.zeros(len(texts), bool), weights)

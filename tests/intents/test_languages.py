@@ -4,6 +4,7 @@ import sys
 
 import numpy as np
 import pytest
+from support.alike_texts import OtherWriter
 from support.intent_examples import LABELS, TEXTS, WordEncoder
 
 from convert_tf import IntentClassifier
@@ -33,6 +34,14 @@ def test_texts_that_are_surely_in_another_language():
     pytest.importorskip("py3langid")
     assert other_languages([*OTHERS.values()]) == [*OTHERS]
     assert other_languages(ENGLISH) == [None] * len(ENGLISH)
+
+
+def test_the_language_does_not_depend_on_look_alike_characters():
+    pytest.importorskip("py3langid")
+    writer = OtherWriter(seed=3)
+    for write in (writer.spaced, writer.shaped, writer.mixed):
+        assert other_languages([write(text) for text in OTHERS.values()]) == [*OTHERS]
+            assert other_languages([write(text) for text in TEXTS]) == [None] * len(TEXTS)
 
 
 def test_texts_in_another_language_are_told_and_not_answered(classifier):

@@ -151,6 +151,10 @@ def test_texts_without_an_intent_are_unsure():
         ("no numbers here", "no numbers here"),
         ("a+1 and +a1", "a[number] and [number]"),
         ("a@b.c+d@e.f, a@b and x.y@", "[email][email], a@b and x.y@"),
+        ("ask ｂｏｂ＠ｅｘａｍｐｌｅ．ｃｏｍ now", "ask [email] now"),
+        ("bob@exam\u200bple.com", "[email]"),
+        ("mail jo.\u00adsmith@example.com", "mail [email]"),
+        ("a “ﬁne” 7\u00a0card", "a “ﬁne” [number]\u00a0card"),  # its spelling hides nothing
     ],
 )
 def test_masks(text, wanted):

@@ -48,6 +48,13 @@ def test_one_several_and_no_intent(classifier):
     assert classifier.score(TEXTS, SETS) > 0.9
 
 
+def test_labels_that_look_alike_are_said():
+    sets = [tuple("Order" if label == "order" and i % 2 else label for label in labels)
+            for i, labels in enumerate(SETS)]  # fmt: skip
+    with pytest.warns(UserWarning, match=r"Intents that look alike: 'Order', 'order'\."):
+        MultiIntentClassifier(WordEncoder(), lexical=None).fit(TEXTS, sets)
+
+
 def test_scikit_learn_validates_and_searches_it(classifier):
     scores = cross_val_score(classifier, TEXTS, SETS, cv=3)
     assert np.isfinite(scores).all()
