@@ -8,10 +8,10 @@ convert-tf vocabulary --input 'corpus/*.txt.gz' --output vocab.txt --min_count 5
 
 From a folder of records, the command reads the contexts and responses of the train split. A text
 that occurs in several examples of a thread is counted once. A text file must have one sentence per
-line and may be compressed (.gz, .bz2, .xz, .zst).
+line, and a table must have a column of texts. Files may be compressed (.gz, .bz2, .xz, .zst).
 
 Flags:
-  input: Folder of records, text file, or quoted pattern.
+  input: Folder of records, text file, table, or quoted pattern.
   output: Vocabulary file to write.
   tokenizer: Kind of vocabulary.
   max_sentences: Maximum number of texts to learn from. If there are more, a random sample is drawn.

@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from convert_tf.corpora.dialogues import pair_id
 from convert_tf.corpora.dumps import Conversation, CountedFile, Turn
 from convert_tf.readers.files import decoded, lines_in
-from convert_tf.storage.content import HEAD_BYTES, check_format
+from convert_tf.readers.texts import is_table
+from convert_tf.storage.content import HEAD_BYTES, ContentError, check_format
 from convert_tf.storage.lines import open_decompressed
 
 SOURCE = "documents"
@@ -39,7 +40,13 @@ def read(file: CountedFile) -> Iterator[Conversation]:
     sentences: list[str] = []
     last_line = 0  # number of the last usable line
     with open_decompressed(file) as stream:
-        check_format(file.name, stream.peek()[:HEAD_BYTES])
+        head = stream.peek()[:HEAD_BYTES]
+        check_format(file.name, head)
+        if is_table(file.path, head, delimiters=",;|"):  # documents may contain tabs
+            raise ContentError(
+                f"{file.name} is a table. Pass plain text with one sentence per line. To read a "
+                "table of questions and answers, pass it as --pairs."
+            )
         for line in lines_in(iter(stream.read1, b""), file):
             with file.skipping():
                 cells = [text for cell in decoded(line).split("\t") if (text := cell.strip())]

@@ -17,10 +17,11 @@ from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
 from convert_tf.readers.files import decoded, read_lines
+from convert_tf.readers.texts import Texts, filled_texts, is_table
 from convert_tf.storage.checksums import short_digest
 from convert_tf.storage.content import HEAD_BYTES, check_format
 from convert_tf.storage.files import write_file
-from convert_tf.storage.lines import InputFile, distinct_files, file_state
+from convert_tf.storage.lines import InputFile, distinct_files, file_state, open_decompressed
 from convert_tf.storage.progress import Progress
 from convert_tf.text import runs
 from convert_tf.text.counting import WordCounter
@@ -35,7 +36,7 @@ _IN_GRAPH = tf.TensorSpec([None], tf.string)
 
 
 def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
-    """Yield the texts in data folders and text files.
+    """Yield the texts in data folders, text files and tables.
 
     Args:
       paths: folders, files and file patterns. A folder or file that is given twice is read once.
@@ -47,7 +48,7 @@ def read_sentences(paths: Sequence[str]) -> Iterator[bytes]:
         if os.path.isdir(path):
             yield from _read_records(list_shards(path, "train"))
         else:
-            yield from _read_lines(path)
+            yield from _read_file(path)
 
 
 def _folders_and_files(paths: Sequence[str]) -> list[str]:
@@ -64,6 +65,16 @@ def _files_in(paths: Sequence[str]) -> list[str]:
     for path in _folders_and_files(paths):
         files += list_shards(path, "train") if os.path.isdir(path) else [path]
     return files
+
+
+def _read_file(path: str) -> Iterator[bytes]:
+    """Yield the texts in the text column of a table, or the lines of another text file."""
+    with open_decompressed(dumps.CountedFile(path)) as stream:
+        has_columns = is_table(path, stream.peek()[:HEAD_BYTES])
+    if has_columns:
+        yield from map(str.encode, filled_texts(Texts(path)))
+    else:
+        yield from _read_lines(path)
 
 
 def _read_lines(path: str) -> Iterator[bytes]:

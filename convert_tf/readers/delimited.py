@@ -16,9 +16,10 @@ from convert_tf.readers.files import AS_UTF8, TableFile
 from convert_tf.storage.lines import COMPRESSED_SUFFIXES
 from convert_tf.storage.messages import listed, shortened
 
-_DELIMITERS = {".csv": (",", ";", "\t", "|"), ".tsv": ("\t",), ".tab": ("\t",)}
-_OTHER_DELIMITERS = ("\t", ",", ";", "|")
-TABLE_SUFFIXES = tuple(_DELIMITERS)
+# The delimiters that are possible in tables, by the suffix of the file and for other suffixes.
+DELIMITERS_OF = {".csv": ",;\t|", ".tsv": "\t", ".tab": "\t"}
+DELIMITERS = "\t,;|"
+TABLE_SUFFIXES = tuple(DELIMITERS_OF)
 # First line in which a spreadsheet names the delimiter, which is never a letter or a digit. Other
 # programs save this line in quotes and with as many delimiters as the other lines have.
 _SEPARATOR_LINE = re.compile(r'\s*"?sep=(?:(?P<delimiter>[^\w\s"\0]|\t)|.)?"?[,;|\s]*')
@@ -100,7 +101,7 @@ def _delimiter(head: Sequence[str], named: str | None, file: TableFile, columns:
       file: the file.
       columns: the needed columns.
     """
-    candidates = _DELIMITERS.get(suffix(file.path), _OTHER_DELIMITERS)
+    candidates = DELIMITERS_OF.get(suffix(file.path), DELIMITERS)
     scores = {one: _score(head, one, columns) for one in candidates}
     best = max(candidates, key=scores.__getitem__)
     if named is None or len(candidates) == 1:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from convert_tf.readers import columns as names
 from convert_tf.readers.columns import Cells, Columns, column_names
-from convert_tf.readers.delimited import TABLE_SUFFIXES, suffix
+from convert_tf.readers.delimited import DELIMITERS, DELIMITERS_OF, suffix
 from convert_tf.readers.files import TableFile, decoded_lines
 from convert_tf.readers.tables import JSON_SUFFIXES, is_parquet_file, read_rows, rows_in
 from convert_tf.storage.content import HEAD_BYTES, JSON, check_format
@@ -82,16 +82,11 @@ class Texts:
         with open_decompressed(file) as stream:
             head = b"" if self.is_typed else stream.peek()[:HEAD_BYTES]
             is_json = check_format(file.name, head, read=[JSON]) == JSON
-            if is_json or self._is_table(head):
+            if is_json or is_table(self._file.path, head, find=self._find):
                 rows = rows_in(stream, file, columns, is_json=is_json)
                 yield from map(self._text, rows)
                 return
             yield from decoded_lines(stream, file)
-
-    def _is_table(self, head: bytes) -> bool:
-        return suffix(self._file.path) in (*TABLE_SUFFIXES, *JSON_SUFFIXES) or _has_header(
-            head, self._find
-        )
 
     def _text(self, row: object) -> str:
         """Return the text in a row; `""` if the text is missing."""
@@ -115,6 +110,22 @@ class Texts:
         return text
 
 
+def is_table(
+    path: str, head: bytes, *, find: Find = names.name_of_text, delimiters: str = DELIMITERS
+) -> bool:
+    """Return whether a file is a table, according to its name or its first lines.
+
+    Args:
+      path: the path. Only its suffix is used.
+      head: the first bytes of the file, decompressed.
+      find: as in `Texts`.
+      delimiters: the characters that separate the fields of tables.
+    """
+    kind = suffix(path)
+    is_named = kind in JSON_SUFFIXES or not {*delimiters}.isdisjoint(DELIMITERS_OF.get(kind, ""))
+    return is_named or _has_header(head, find, delimiters)
+
+
 def filled_texts(texts: Texts) -> Iterator[str]:
     """Yield the non-empty texts, stripped of white space."""
     return (text for line in texts if (text := line.strip()))
@@ -134,14 +145,14 @@ def _one_column(
     return ["text"], rows()
 
 
-def _has_header(head: bytes, find: Find) -> bool:
+def _has_header(head: bytes, find: Find, delimiters: str) -> bool:
     """Return whether lines look like a table.
 
     Either the first line is a header, or there are at least five lines, all with the same number of
     tabs.
     """
     lines = head.decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:-1]
-    for delimiter in ",;\t|":
+    for delimiter in delimiters:
         try:
             rows = [*filter(None, csv.reader(lines, delimiter=delimiter, skipinitialspace=True))]
         except csv.Error:

@@ -55,3 +55,21 @@ def test_bad_lines_are_counted_and_other_files_are_refused(write_dump):
     assert (found, file.skipped) == ([["One.", "Two."], ["Three.", "Four."]], {"invalid_utf8": 1})
     with pytest.raises(ContentError, match="is JSON"):
         _read(write_dump("b.txt", b'{"turns": ["a", "b"]}\n'))
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "One.\nTwo.\n"),
+        ("a.csv.gz", "frage,antwort\nWo?,Hier.\n"),
+        ("a.txt", "question;answer\nWhere?;Here.\n"),
+    ],
+)
+def test_a_table_is_refused(write_dump, name, content):
+    with pytest.raises(ContentError, match=rf"{name} is a table\. Pass plain text"):
+        _read(write_dump(name, content.encode()))
+
+
+def test_documents_with_tabs_are_no_table(write_dump):
+    found, _ = _read(write_dump("a.tsv", b"text\tlabel\n" + 5 * b"One.\tTwo.\n"))
+    assert found == [["text", "label"], *5 * [["One.", "Two."]]]

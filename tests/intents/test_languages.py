@@ -41,7 +41,7 @@ def test_the_language_does_not_depend_on_look_alike_characters():
     writer = OtherWriter(seed=3)
     for write in (writer.spaced, writer.shaped, writer.mixed):
         assert other_languages([write(text) for text in OTHERS.values()]) == [*OTHERS]
-            assert other_languages([write(text) for text in TEXTS]) == [None] * len(TEXTS)
+        assert other_languages([write(text) for text in TEXTS]) == [None] * len(TEXTS)
 
 
 def test_texts_in_another_language_are_told_and_not_answered(classifier):

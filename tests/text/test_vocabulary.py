@@ -138,6 +138,26 @@ def test_text_file(text_file, tmp_path):
     assert "10 sentences" in learn([text_file], str(output), config=CONFIG, max_sentences=10)
 
 
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", b'id,text\n7,"Hi, you"\n8,\n'),
+        ("a.csv.gz", gzip.compress(b'id,text\n7,"Hi, you"\n', mtime=0)),
+        ("a.txt", b"label;text;id\n7;Hi, you;7\n"),
+    ],
+)
+def test_a_table_gives_its_text_column(tmp_path, capsys, name, content):
+    (tmp_path / name).write_bytes(content)
+    assert [*sample_sentences([str(tmp_path / name)], 9)] == [b"Hi, you"]
+    assert capsys.readouterr().err.count("is a table; reading its column 'text'") == 1
+
+
+def test_a_table_without_texts_is_refused(tmp_path):
+    (tmp_path / "a.csv").write_text("frage,antwort\nWo?,Hier.\n")
+    with pytest.raises(ValueError, match=r"a\.csv has no columns for texts"):
+        [*read_sentences([str(tmp_path / "a.csv")])]
+
+
 @pytest.mark.parametrize("tokenizer", ["subword", "sentencepiece"])
 def test_vocabularies_are_learnt_from_folded_texts(tmp_path, tokenizer):
     plain = ["le café est fermé", "hello world!"] * 20
