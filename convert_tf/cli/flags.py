@@ -23,6 +23,7 @@ import csv
 import dataclasses
 import functools
 import glob
+import itertools
 import os
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -50,6 +51,12 @@ READ = frozenset(
         "vectors", "vocab", "wikiqa",
     )
 )  # fmt: skip
+# Flags for a file with texts, groups or scores. A user who repeats such a flag expects that all
+# files are read. For other flags, such as --init_from, the last value counts, because recipes pass
+# the user's flags after their own.
+READ_ONCE = frozenset(
+    ("add", "against", "candidates", "earlier", "from", "input", "remove", "since", "texts")
+)
 WRITTEN = ("output", "serving_module")  # flags whose values are files and folders to write
 
 # Type of the argument of `define_flags` in commands: `define_flag` without `values`.
@@ -298,6 +305,32 @@ def split_names(texts: Iterable[str], is_name: Callable[[str], object]) -> list[
             names += [runs[end]] if runs[end] else []
             parts = parts[end:]
     return names
+
+
+def check_given_once(values: flags.FlagValues, arguments: Sequence[str]) -> None:
+    """Check that no flag for a single file to read is given with different values.
+
+    A flag may override the same flag in a `--flagfile`.
+
+    Args:
+      values: the flags of the command.
+      arguments: the command line after the name of the command.
+
+    Raises:
+      UsageError: if a flag in `READ_ONCE` is repeated.
+    """
+    given: dict[str, str] = {}
+    for argument, following in itertools.pairwise([*arguments, ""]):
+        name, equals, value = argument.lstrip("-").partition("=")
+        is_flag = argument.startswith("-") and name in READ_ONCE and name in values
+        if not is_flag or isinstance(values[name], (flags.MultiFlag, ListFlag)):
+            continue
+        value = value if equals else following
+        if given.setdefault(name, value) != value:
+            raise UsageError(
+                f"--{name} takes one file. Received: {given[name]!r} and {value!r}. Join the "
+                "files, or run the command once for each of them."
+            )
 
 
 def check_not_read(values: flags.FlagValues, written: Sequence[str] = ("",)) -> None:

@@ -33,6 +33,7 @@ from convert_tf.cli.flags import (
     FLAGS,
     ListFlag,
     UsageError,
+    check_given_once,
     check_not_read,
     define_flag,
     resolve_names,
@@ -317,6 +318,7 @@ def _run(command: Any, values: flags.FlagValues, arguments: Sequence[str]) -> No
         if error.flagname in _FORMER and "encoder" in values:
             raise UsageError(f"--{error.flagname} is now called --encoder") from error
         raise
+    check_given_once(values, arguments)
     flags_by_name: dict[str, Any] = {f"--{name}": values[name] for name in values}
     if missing := [n for n, flag in flags_by_name.items() if flag.is_needed and flag.value is None]:
         raise UsageError(f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} required")

@@ -21,9 +21,9 @@ from support.commands import ROOT, call_command, own_environment, run_command
 
 import convert_tf
 from convert_tf.checkpoints.released import module_path
-from convert_tf.cli import evaluate, sample, train
+from convert_tf.cli import embed, evaluate, sample, train
 from convert_tf.cli import main as main_module
-from convert_tf.cli.flags import READ, define_flag
+from convert_tf.cli.flags import READ, READ_ONCE, define_flag
 from convert_tf.cli.main import COMMANDS, main
 from convert_tf.training.processes import NotFinishedError
 
@@ -336,6 +336,33 @@ def test_every_list_flag_keeps_all():
                 values[flag].parse("1")
                 values[flag].parse("2")
                 assert values[flag].value == ["1", "2"], (name, flag)
+
+
+def test_repeated_flags_for_one_file_are_refused():
+    checked = set()
+    for name in COMMANDS:
+        values = flags.FlagValues()
+        module = name.replace(" ", ".").replace("-", "_")
+        command = importlib.import_module(f"convert_tf.cli.{module}")
+        command.define_flags(functools.partial(define_flag, values))
+        for flag in sorted(READ_ONCE & {*values}):
+            if values[flag].flag_type() != "string":
+                continue
+            checked.add((name, flag))
+            with pytest.raises(
+                SystemExit, match=rf"--{flag} takes one file\. Received: 'a' and 'b'"
+            ):
+                call_command(*name.split(), f"--{flag}=a", f"-{flag}", "b")
+    assert {("index edit", "remove"), ("embed", "input"), ("intent predict", "input")} <= checked
+
+
+def test_a_flag_may_repeat_its_value_or_override_a_file(tmp_path, monkeypatch):
+    given = []
+    monkeypatch.setattr(embed, "run", lambda values: given.append(values.input))
+    (tmp_path / "flags").write_text("--input=a\n")
+    arguments = [f"--flagfile={tmp_path / 'flags'}", "--input=b", "--input", "b", "--output=o"]
+    call_command("embed", *arguments, "--encoder=e", "--encoder", str(tmp_path))
+    assert given == ["b"]
 
 
 @pytest.fixture
