@@ -23,6 +23,10 @@ _OF_TRAINING = (
 )
 
 
+KERAS_BACKENDS = ("tensorflow", "jax")  # Keras backends that convert_tf can use
+_OTHER_BACKENDS = ("torch", "openvino")
+
+
 class MissingLibraryError(ImportError):
     """Raised if a library is not installed. The message says what to install."""
 
@@ -57,6 +61,7 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
 
     Raises:
       MissingLibraryError: if a module is not installed.
+      ValueError: if the module belongs to a Keras backend that convert_tf cannot use.
 
     Example:
       with needs("faiss", "Search with FAISS"):
@@ -67,6 +72,8 @@ def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     except MissingLibraryError:
         raise
     except ImportError as error:
+        if extra == "train":
+            _check_backend(error)
         wanted = f"the extra [{extra}]" if extra else "the dependencies of convert_tf"
         source = str(source_folder() or "convert_tf")
         target = f"'{source}[{extra}]'" if extra else f"'{source}'"
@@ -83,11 +90,42 @@ def needs_training(purpose: str) -> Iterator[None]:
 
     Raises:
       MissingLibraryError: if TensorFlow, Keras or a library that extends them is not installed.
+      ValueError: if Keras lacks the library of a backend that convert_tf cannot use.
     """
     try:
         yield
+    except MissingLibraryError:
+        raise
     except ImportError as error:
+        _check_backend(error)
         if (error.name or "").partition(".")[0] not in _OF_TRAINING:
             raise
         with needs("train", purpose):
             raise
+
+
+def unusable_setting(name: str, value: str) -> ValueError:
+    """Return the error for a Keras setting that convert_tf cannot use.
+
+    Args:
+      name: `"backend"` or `"floatx"`, as in `keras.json`.
+      value: the user's value.
+    """
+    where, usable, remedy = "keras.json sets", "float32", "Change it there"
+    if name == "backend":
+        where, usable = "KERAS_BACKEND or keras.json sets", " or ".join(KERAS_BACKENDS)
+        remedy = f"Set KERAS_BACKEND={KERAS_BACKENDS[0]}"
+    return ValueError(
+        f"{where} Keras's {name} to {value!r}, which convert_tf cannot use. It needs {usable}. "
+        f"{remedy} and start Python again."
+    )
+
+
+def _check_backend(error: ImportError) -> None:
+    # TensorFlow replaces the error of Keras by one that does not name the library.
+    cause: BaseException | None = error
+    while cause is not None:
+        library = (getattr(cause, "name", None) or "").partition(".")[0]
+        if library in _OTHER_BACKENDS:
+            raise unusable_setting("backend", library) from error
+        cause = cause.__context__

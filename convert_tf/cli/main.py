@@ -39,7 +39,7 @@ from convert_tf.cli.flags import (
     resolve_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
-from convert_tf.extras import needs_training
+from convert_tf.extras import KERAS_BACKENDS, needs_training
 from convert_tf.numerics.imports import skip_optional_imports
 from convert_tf.numerics.quiet import quieten
 from convert_tf.storage.json_text import parsed_json
@@ -88,7 +88,6 @@ _EXPECTED = (ValueError, OSError, FloatingPointError, ImportError, MemoryError)
 # Optimisation.
 _GROUPS = (DATA, MODEL, OPTIMISATION, OUTPUT, FLAGS)
 _FORMER = ("module", "checkpoint")  # earlier names of --encoder
-_BACKENDS = ("tensorflow", "jax")  # Keras backends that commands can use
 _NEED_TENSORFLOW = ("export", "intent train")
 _USE_KERAS = (*_NEED_TENSORFLOW, "train", "pretrain", "mine", "teach", "similarity", "evaluate")
 _COLUMN = 26  # column at which the help texts of flags start
@@ -174,7 +173,7 @@ def _check_keras_settings(command: str) -> None:
     except (OSError, ValueError, TypeError):
         settings = {}
     variable = os.environ.get("KERAS_BACKEND")
-    backend = variable or settings.get("backend") or _BACKENDS[0]
+    backend = variable or settings.get("backend") or KERAS_BACKENDS[0]
     floats = settings.get("floatx", "float32")
 
     def say(source: str, name: str, value: Any, ours: str) -> None:
@@ -184,13 +183,13 @@ def _check_keras_settings(command: str) -> None:
             file=sys.stderr,
         )
 
-    usable = _BACKENDS[:1] if command in _NEED_TENSORFLOW else _BACKENDS
+    usable = KERAS_BACKENDS[:1] if command in _NEED_TENSORFLOW else KERAS_BACKENDS
     if backend not in usable and importlib.util.find_spec("tensorflow"):
         if command in _USE_KERAS:
-            say("KERAS_BACKEND" if variable else source, "backend", backend, _BACKENDS[0])
-        os.environ["KERAS_BACKEND"] = backend = _BACKENDS[0]
+            say("KERAS_BACKEND" if variable else source, "backend", backend, KERAS_BACKENDS[0])
+        os.environ["KERAS_BACKEND"] = backend = KERAS_BACKENDS[0]
     if floats != "float32" and command in _USE_KERAS and importlib.util.find_spec(backend):
-        from convert_tf.numerics.devices import use_float32
+        from convert_tf.numerics.keras_settings import use_float32
 
         say(source, "floatx", floats, "float32")
         use_float32()

@@ -1,6 +1,7 @@
 """Devices that Keras's backend uses, and the fastest precision on them.
 
-Importing this module loads Keras and its backend.
+Importing this module loads Keras and its backend, and checks the user's Keras settings. All
+packages that compute with Keras import it.
 """
 
 import warnings
@@ -8,12 +9,10 @@ import warnings
 import keras
 from keras import ops
 
+from convert_tf.numerics.keras_settings import check_keras_settings
 from convert_tf.numerics.processor import bfloat16_is_faster
 
-
-def use_float32() -> None:
-    """Make Keras compute in float32, regardless of the user's `keras.json`."""
-    keras.config.set_floatx("float32")
+check_keras_settings()
 
 
 def has_gpu() -> bool:

@@ -267,6 +267,44 @@ main.main(["train", "--output=y"])
     assert "sets the floatx 'float16', which this command cannot use." in done.stderr
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "floats", "said"),
+    [
+        ("torch", "float32", "sets Keras's backend to 'torch'.*needs tensorflow or jax"),
+        ("numpy", "float32", "sets Keras's backend to 'numpy'.*needs tensorflow or jax"),
+        ("tensorflow", "float16", "keras.json sets Keras's floatx to 'float16'.*needs float32"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["module", "run"])
+def test_keras_settings_of_a_program_are_one_error(
+    tmp_path, tiny_modules, kind, backend, floats, said
+):
+    run, module = tiny_modules["single"]
+    (tmp_path / "keras.json").write_text(json.dumps({"floatx": floats}))
+    (tmp_path / "torch.py").write_text("raise ImportError('no torch', name='torch')")
+    script = f"""
+from convert_tf import SentenceEncoder
+try:
+    print(SentenceEncoder({str(run if kind == "run" else module)!r}).encode(["hi"]).shape)
+except ValueError as error:
+    print(error)
+"""
+    settings = {"KERAS_HOME": str(tmp_path), "KERAS_BACKEND": backend, "PYTHONPATH": str(tmp_path)}
+    environment = own_environment()
+    settings["PYTHONPATH"] += f"{os.pathsep}{environment['PYTHONPATH']}"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**environment, **settings},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    # A module needs Keras only because tensorflow_text imports it.
+    reads = kind == "module" and backend != "torch"
+    assert re.search(r"^\(1, \d+\)" if reads else said, done.stdout), done.stdout
+
+
 def test_a_package_in_a_zip_file_is_refused_in_one_sentence(tmp_path):
     with zipfile.ZipFile(tmp_path / "package.zip", "w") as package:
         for path in (ROOT / "convert_tf").rglob("*.py"):
