@@ -148,8 +148,9 @@ def _one_column(
 def _has_header(head: bytes, find: Find, delimiters: str) -> bool:
     """Return whether lines look like a table.
 
-    Either the first line is a header, or there are at least five lines, all with the same number of
-    tabs.
+    Either the first line is a header, or all lines have the same number of fields, and something
+    else shows that they are not texts: tabs, quotes around every field, or no space after any
+    delimiter.
     """
     lines = head.decode("utf-8", "ignore").removeprefix("\ufeff").split("\n")[:-1]
     for delimiter in delimiters:
@@ -176,6 +177,8 @@ def _has_header(head: bytes, find: Find, delimiters: str) -> bool:
                 return True
         if delimiter == "\t" and is_even and len(rows) >= _LEAST_LINES_OF_TABLE:
             return True
+        if is_even and (_is_quoted(lines, delimiter) or _is_compact(rows, lines, delimiter)):
+            return True
     return False
 
 
@@ -190,3 +193,29 @@ def _is_clear(rows: Sequence[Cells], lines: Sequence[str], delimiter: str) -> bo
     has_clear_name = not _CLEAR_NAMES.isdisjoint(column_names(rows[0]))
     least = 2 if has_clear_name else _LEAST_LINES_OF_TABLE
     return len(rows) >= least and f"{delimiter} " not in first
+
+
+def _is_quoted(lines: Sequence[str], delimiter: str) -> bool:
+    """Return whether there are at least two lines, and all their fields are in quotes."""
+    filled = [line.removesuffix("\r") for line in lines if line.strip()]
+    quoted = '"(?:[^"]|"")*"'
+    row = re.compile(f"{quoted}(?:{re.escape(delimiter)}{quoted})+")
+    return len(filled) > 1 and all(map(row.fullmatch, filled))
+
+
+def _is_compact(rows: Sequence[Cells], lines: Sequence[str], delimiter: str) -> bool:
+    """Return whether lines are probably a table, although no column has a known name.
+
+    The first line consists of different words, and no delimiter is followed by a space, unlike in
+    texts. Two words with a comma may be a text without spaces, so commas need three fields.
+    """
+    names = [cell.strip() for cell in rows[0]]
+    are_words = all(_WORD.fullmatch(name) and not name.isdigit() for name in names)
+    fields = (cell for row in csv.reader(lines, delimiter=delimiter) for cell in row[1:])
+    return (
+        len(rows) >= _LEAST_LINES_OF_TABLE
+        and len(names) > (delimiter == ",") + 1
+        and are_words
+        and len({*names}) == len(names)
+        and not any(field.startswith(" ") for field in fields)
+    )

@@ -69,6 +69,13 @@ def test_parquet_has_a_column_of_texts(tmp_path):
         ("log.txt", b"9:00\thi\n" * 9, "no columns for texts.*2 columns"),
         ("ids.txt", b"id,intent\n1,greet\n2,bye\n", "no columns for texts.*'id', 'intent'"),
         ("ids", b"source;label;id\nbot;greet;1\n", "no columns for texts.*separated by ';'"),
+        (
+            "a.txt",
+            b"user_id,body_html,created\n" + 6 * b'7,"Hi, you",8\n',
+            "no columns for texts.*'user_id', 'body_html'",
+        ),
+        ("a.txt", b"frage;antwort\n" + 6 * b"Wo?;Hier, gleich.\n", "no columns for texts.*';'"),
+        ("a.txt", b'"Frage","Die ""Antwort"""\r\n"Wo?","Hier."\r\n', "no columns for texts"),
         ("topics", b"topic,category\n" + 4 * b"a,b\n", "no columns for texts.*'topic', 'cat"),
         (
             "a.jsonl",
@@ -113,6 +120,14 @@ def test_a_folder_is_refused_before_its_files_are_read(tmp_path):
         ["Topic, category", *4 * ["hello, world"]],
         ["Topic,category", *3 * ["hello, world"]],
         ['"open, text', "hi"],
+        ['"Hi", "you"', '"Bye", "all"'],
+        ['"Where?","Here."', "No quotes,none"],
+        ["ok,thanks", *5 * ["no,sorry"]],
+        ["red,green,blue", *5 * ["one,two, three"]],
+        ["so,so,so", *5 * ["hi,hi,hi"]],
+        ["hi;)", *5 * ["bye;)"]],
+        ["yes;no", *5 * ["well; no"]],
+        ["red,green,blue", *3 * ["one,two,three"]],
     ],
 )
 def test_lines_of_texts_are_no_table(tmp_path, lines):
