@@ -32,7 +32,7 @@ _ENTITY = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z][A-Za-z0-9]
 # A quoted line begins with `>`, or with `&gt;` in older dumps. It is removed with its line break.
 # `>!` starts a spoiler, and `>:(` and `>.>` are emoticons.
 _QUOTED_LINES = re.compile(r"^[ \t]{0,3}(?:>|&gt;)(?![!:;._]).*(?:\n|\Z)", re.MULTILINE)
-_MAY_HOLD_URL = re.compile(r"://|www\.|\]\(|processing ", re.IGNORECASE)
+_MAY_HOLD_URL = re.compile(r"://|www\.|\]\\?\(|processing ", re.IGNORECASE)
 # A link's text may contain brackets, its address may contain parentheses, and a title may follow
 # the address.
 _MARKDOWN_LINK = re.compile(
@@ -48,8 +48,9 @@ _BARE_URL = re.compile(
 )
 _SPACES = re.compile(r"[ \t]+")
 # Markup for pictures and polls that Reddit's editor has inserted since 2018. It contains no words.
+# The editor may have put backslashes before its brackets.
 _MEDIA = re.compile(
-    r"!\[(?:gif|img|image|video|player|emote|sticker)\]\([^()\n]*\)"
+    r"!\\?\[(?:gif|img|image|video|player|emote|sticker)\\?\]\\?\((?:[^()\n]|\([^()\n]*\))*\)"
     r"|\*{0,2}Processing (?:gif|img|image|video) [\w-]{3,}(?:\.{3}|…)\*{0,2}"
     r"|\[View Poll\]\([^()\s]*\)",
     re.IGNORECASE,
