@@ -6,7 +6,7 @@ Importing the package is fast, because Keras and TensorFlow are imported on firs
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from convert_tf.extras import needs_training
+from convert_tf.extras import check_unpacked, needs_training
 
 if TYPE_CHECKING:  # type checkers and editors read these imports
     from convert_tf.checkpoints.loading import load_model
@@ -82,6 +82,7 @@ __all__ = [  # type checkers do not follow `*_LAZY_NAMES`
 def __getattr__(name: str) -> Any:
     if name not in _LAZY_NAMES:
         raise AttributeError(f"module 'convert_tf' has no attribute {name!r}")
+    check_unpacked()
     with needs_training(f"convert_tf.{name}"):
         return getattr(importlib.import_module(_LAZY_NAMES[name]), name)
 

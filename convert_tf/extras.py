@@ -49,6 +49,14 @@ def source_folder() -> Path | None:
     return None
 
 
+def check_unpacked() -> None:
+    """Raise `ImportError` if this package is inside a zip file, where its data cannot be read."""
+    if not Path(__file__).parent.is_dir():
+        raise ImportError(
+            "convert_tf cannot run from a zip file: it reads files next to its code. Unpack it."
+        )
+
+
 @contextlib.contextmanager
 def needs(extra: str, purpose: str, *, package: str = "") -> Iterator[None]:
     """Turn a failed import in a `with` block into an error that says what to install.

@@ -39,7 +39,7 @@ from convert_tf.cli.flags import (
     resolve_names,
 )
 from convert_tf.config.base import DATA, MODEL, OPTIMISATION, OUTPUT, entries
-from convert_tf.extras import KERAS_BACKENDS, needs_training
+from convert_tf.extras import KERAS_BACKENDS, check_unpacked, needs_training
 from convert_tf.numerics.imports import skip_optional_imports
 from convert_tf.numerics.quiet import quieten
 from convert_tf.storage.json_text import parsed_json
@@ -111,9 +111,10 @@ def main(arguments: Sequence[str] | None = None, *, program: str = "convert-tf")
     _prepare_streams()
     quieten()
     skip_optional_imports()
-    if not os.path.isdir(os.path.dirname(__file__)):
-        said = "convert_tf cannot run from a zip file: it reads files next to its code. Unpack it."
-        return _fail(program, said, 1)
+    try:
+        check_unpacked()
+    except ImportError as error:
+        return _fail(program, error, 1)
     status = 0
     try:
         with _cleaning_up_on_sigterm():

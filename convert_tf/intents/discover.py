@@ -112,9 +112,10 @@ def discover_intents(
     least = max(2, num_groups or 0)
     if len(sample) < least:
         which = "" if classifier is None else " without a confident answer"
+        number = f"{len(sample)} different message{'s' * (len(sample) != 1)}"
         raise ValueError(
-            f"The log has {len(sample)} different messages{which}, and {least} groups need at "
-            f"least {least}. Pass a longer log{', or ask for fewer groups' * (least > 2)}."
+            f"The log has {number}{which}, and {least} groups need at least {least}. "
+            f"Pass a longer log{', or ask for fewer groups' * (least > 2)}."
         )
     scatter = None if classifier is None else _scatter_of(classifier, seed, mask=mask)
     numbers, centres = group_vectors(vectors, num_groups, scatter=scatter)

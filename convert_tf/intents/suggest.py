@@ -53,9 +53,10 @@ def suggest_messages(
     messages = shuffled([text for text in counts if _plain(text) not in examples], seed)
     if len(messages) < budget:
         which = " that are not examples yet" if examples else ""
+        number = f"{len(messages)} different message{'s' * (len(messages) != 1)}"
         raise ValueError(
-            f"There are {len(messages)} different messages{which}, fewer than the budget of "
-            f"{budget}. Label them all, or pass a longer log."
+            f"The log has {number}{which}, fewer than the budget of {budget}. Label them "
+            "all, or pass a longer log."
         )
     sureness = np.zeros(len(messages))
     if classifier is not None:

@@ -354,6 +354,7 @@ def test_repeated_flags_and_commas_inside_names(four_intents):
 def test_names_of_intents_that_cannot_be_meant(four_intents):
     for argument, message in (
         ("--rename=hours=opening=times", "has no intent 'hours=opening'"),
+        ("--rename==x", r"--rename =x lacks the old name\. Pass --rename OLD=x"),
         ("--rename=hours", "hours lacks a new name"),
         ("--rename=hours=", "hours lacks a new name"),
         ("--rename=a=b", r"--rename a=b lacks a new name\. Pass --rename a=b=NEW"),

@@ -792,6 +792,10 @@ def test_labelled_examples_are_not_suggested():
     assert sorted(suggest.suggest_messages(log, classifier=Labelled(), budget=2)) == log[-2:]
     with pytest.raises(ValueError, match="2 different messages that are not examples yet, fewer"):
         suggest.suggest_messages(log, classifier=Labelled(), budget=3)
+    with pytest.raises(ValueError, match="has 1 different message that"):
+        suggest.suggest_messages(log[:-1], classifier=Labelled(), budget=3)
+    with pytest.raises(ValueError, match="has 1 different message, and 2 groups"):
+        discover_intents(["hi", "hi"], WordEncoder())
 
 
 def test_masked_examples_are_not_suggested():

@@ -297,6 +297,8 @@ def _new_names(texts: Sequence[str], intents: Collection[str]) -> dict[str, str]
     for text in split_names(texts, lambda text: text.rpartition("=")[0] in intents):
         old, _, new = text.rpartition("=")
         _, comma, last = new.rpartition(",")
+        if new and not old and text not in intents:
+            raise ValueError(f"--rename {text} lacks the old name. Pass --rename OLD={new}.")
         if not (old and new) or text in intents or (comma and last.strip() in intents):
             name = last.strip() if comma else old or text
             name = text if text in intents else name
