@@ -339,11 +339,16 @@ def _changes(
     changes = _tested(rows, numbers, _SIGNIFICANCE, num_tests)
     changes += _tested(groups, numbers, _SIGNIFICANCE, num_tests, error_factor=_GROUP_ERROR)
     changes.sort(key=lambda row: -abs(row["now"] - row["before"]))
-    shares = [
-        (name, *([since[key], report[key]] / numbers).tolist())
-        for key, name in _SHARES.items()
-        if since.get(key) is not None and report[key] is not None
-    ]
+    shares = []
+    for key, name in _SHARES.items():
+        if since.get(key) is not None and report[key] is not None:
+            shares.append((name, *([since[key], report[key]] / numbers).tolist()))
+        elif report[key] is not None:
+            warnings.warn(
+                f"The earlier report has no number {key!r}, so this share is not compared: {name}. "
+                "To compare it, make the earlier report again.",
+                stacklevel=3,
+            )
     return _tested(shares, numbers, _ALARM, len(shares)) + changes
 
 

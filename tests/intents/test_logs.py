@@ -3,6 +3,7 @@
 import copy
 import itertools
 import json
+import re
 import time
 import warnings
 from collections import Counter
@@ -716,7 +717,12 @@ def test_shares_of_unsure_and_far_messages(classifier):
     expected = chi2_contingency([[0, 25], [20, 80]], correction=False).pvalue
     assert row["p_value"] == pytest.approx(2 * expected)
     del first["unsure"], first["far"]  # as in a report from an earlier version
-    assert week(classifier, log * 4, since=first)["changes"] == []
+    with pytest.warns(UserWarning, match="so this share is not compared") as notes:
+        assert week(classifier, log * 4, since=first)["changes"] == []
+    assert [re.findall(r"no number '(\w+)'", str(note.message)) for note in notes] == [
+        ["unsure"],
+        ["far"],
+    ]
     with pytest.raises(ValueError, match="'many' messages in 'far'"):
         week(classifier, log, since={**found, "far": "many"})
 
