@@ -70,6 +70,8 @@ HEADS: dict[str, dict[str, Any]] = {
 }
 EXTRA: dict[str, dict[str, Any]] = {
     "untrained bi": {"head": "bi"},
+    "untrained bi mean": {"head": "bi", "reduction": "mean"},
+    "untrained cross": {"head": "cross"},
     "bi learnt scale": {"head": "bi", "learn_scale": True},
     "poly 64 learnt learnt scale": {"head": "poly", "learn_scale": True},
     "bi first": {"head": "bi", "reduction": "first"},
@@ -106,14 +108,21 @@ EXTRA: dict[str, dict[str, Any]] = {
         for m, variant in ((4, "last_m"), (64, "last_m"), (64, "first_m"))
     },
     **{
-        f"poly 64 {variant} mean at a scale of 0.1": {
+        f"poly {m} {variant} mean at a scale of 0.1": {
             "head": "poly",
-            "poly_codes": 64,
+            "poly_codes": m,
             "poly_variant": variant,
             "reduction": "mean",
             "scale": 0.1,
         }
-        for variant in ("learnt", "last_m")
+        for m in (1, 4, 16, 64)
+        for variant in ("learnt", "first_m", "last_m")
+    },
+    "poly 64 last_m at a scale of 0.1": {
+        "head": "poly",
+        "poly_codes": 64,
+        "poly_variant": "last_m",
+        "scale": 0.1,
     },
     "bi mean at a scale of 0.1": {"head": "bi", "reduction": "mean", "scale": 0.1},
     **{f"bi batches of {size}": {"head": "bi", "batch_size": size} for size in (64, 128, 256, 512)},
@@ -227,7 +236,7 @@ class Runs:
             "train_seconds": round(trained - start, 1),
             "eval_seconds": round(time.perf_counter() - trained, 1),
             "batch_size": options["batch_size"],
-            "steps": steps,
+            "steps": len(losses),
             # The median leaves out the first step, which compiles.
             "cpu_ms_per_step": 1000 * float(np.median(cpu_seconds)) if cpu_seconds else 0.0,
             "num_candidates": 100

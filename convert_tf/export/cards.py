@@ -268,7 +268,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
     teacher = training.get("teacher")
     ranking_teacher = None
     if training.get("ranking_teacher"):
-        ranking_teacher = f"`{Path(training['ranking_teacher']).name}`"
+        ranking_teacher = f"`{shown_name(training['ranking_teacher'])}`"
         if sources := training.get("ranking_joined_sources"):
             ranking_teacher += f", joined in {', '.join(sources)}, elsewhere the first alone"
     fitted = training.get("similarity")
@@ -280,7 +280,7 @@ def _training_facts(training: dict[str, Any]) -> dict[str, Any]:
         "source_shares": ", ".join(data.get("source_shares") or ()) or None,
         "precision": training.get("precision"),
         "initial_weights": _shown(training.get("initial_weights")),
-        "teacher": Path(teacher).name if teacher and options.get("distillation") else None,
+        "teacher": shown_name(teacher) if teacher and options.get("distillation") else None,
         "ranking_teacher": ranking_teacher,
         "similarity_teacher": fitted and f"`{fitted['teacher']}`, from {fitted['texts']:,} texts",
         "opposites": _opposites_text(training.get("opposites")),
@@ -294,7 +294,7 @@ def _opposites_text(facts: Mapping[str, Any] | None) -> str | None:
         return None
     text = f"{facts['triplets']:,} triplets and {facts['texts']:,} texts"
     if facts.get("teacher"):
-        text += f", some with vectors of `{Path(facts['teacher']).name}`"
+        text += f", some with vectors of `{shown_name(facts['teacher'])}`"
     earlier = _opposites_text(facts.get("earlier"))
     return f"{text}; before that, {earlier}" if earlier else text
 

@@ -1,9 +1,10 @@
 """Write the single texts for training a similarity map: a few from each source, in random order.
 
-    python hub_modules/recipes/few_texts.py 'utterances/*.zst' triplets.jsonl.zst few_texts.jsonl.zst
+    python hub_modules/recipes/few_texts.py 'utterances/*.zst' triplets.jsonl.zst few_texts.jsonl.zst \
+        1300
 
 The output contains at most five texts for each intent, texts from seven other files, and the texts
-of some triplets. As in `single_texts.py`, texts that must not be used commercially are left out,
+of some triplets. The last argument is the number of texts from each of the seven files. As in `single_texts.py`, texts that must not be used commercially are left out,
 and so are texts of the intents on which `judge_intents.py` evaluates encoders. `triplets.py` does
 the same for the triplets.
 """
@@ -27,12 +28,11 @@ _OTHERS = (
     "captions", "news", "questions", "nli", "howto_quotes_jokes", "reviews_tweets", "business_it",
 )  # fmt: skip
 _OF_LABEL = 5
-_OF_FILE = 1_300
 _OF_TRIPLETS = 3_500
 _LONGEST = 200  # characters
 
 
-def main(utterances: str, triplets: str, output: str) -> None:
+def main(utterances: str, triplets: str, output: str, of_file: str) -> None:
     paths = files_by_name(map(Path, sorted(glob.glob(utterances))))
     if missing := sorted({*_LABELLED, *_OTHERS} - paths.keys()):
         raise ValueError(f"No file that matches {utterances!r} is called {', '.join(missing)}.")
@@ -55,7 +55,7 @@ def main(utterances: str, triplets: str, output: str) -> None:
         texts = (row["text"] for row in filter(is_commercial, rows_of(paths[name])))
         usable = [text for text in texts if without_case(text) not in judged]
         short = [text for text in usable if len(text) < _LONGEST]
-        drawn = rng.sample(short, min(_OF_FILE, len(short)))
+        drawn = rng.sample(short, min(int(of_file), len(short)))
         rows += [{"text": text, "source": name} for text in drawn]
     every = [*rows_of(Path(triplets))]
     for row in rng.sample(every, min(_OF_TRIPLETS, len(every))):

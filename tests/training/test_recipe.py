@@ -372,12 +372,15 @@ def test_intents_that_judge_runs_are_left_out_of_the_single_texts(tmp_path):
     assert {text.lower() for text in found["mit"][50:]} == kept
 
 
-@pytest.mark.parametrize("script", ["single_texts.py", "few_texts.py"])
-def test_files_of_single_texts_with_the_same_name_are_refused(script, tmp_path):
+@pytest.mark.parametrize(("script", "options"), [("single_texts.py", ()), ("few_texts.py", ("9",))])
+def test_files_of_single_texts_with_the_same_name_are_refused(script, options, tmp_path):
     for name in ("chat.part1", "chat.part2", "mit"):
         (tmp_path / f"{name}.jsonl").write_text('{"text": "a text"}\n')
     done = subprocess.run(
-        [sys.executable, RECIPES / script, f"{tmp_path}/*.jsonl", tmp_path, tmp_path / "written"],
+        [
+            sys.executable, RECIPES / script, f"{tmp_path}/*.jsonl", tmp_path, tmp_path / "written",
+            *options,
+        ],
         cwd=ROOT, env=own_environment(), capture_output=True, text=True,
     )  # fmt: skip
     assert f": {tmp_path}/chat.part1.jsonl, {tmp_path}/chat.part2.jsonl. Rename" in done.stderr

@@ -139,11 +139,9 @@ def _published(facts: Mapping[str, Any], max_tokens: int) -> dict[str, Any]:
     described = {name: facts[name] for name in names if name in facts}
     if max_tokens != MAX_TOKENS:
         described[READ_TOKENS] = max_tokens
-    for role in ("teacher", "ranking_teacher"):
+    for role in ("teacher", "ranking_teacher", "initial_weights"):
         if facts.get(role):
-            described[role] = Path(facts[role]).name
-    if facts.get("initial_weights"):
-        described["initial_weights"] = shown_name(facts["initial_weights"])
+            described[role] = shown_name(facts[role])
     data = {"turn_prefixes": False, **data_facts(facts)}
     if folder := data.pop("data", None):
         data["data"] = Path(folder).name
