@@ -219,8 +219,8 @@ def measure(
         return {str(seed): {"figures": figures, "examples": report["examples"], "steps": steps}}
     # The results must not contain paths of this machine.
     names = [
-        re.sub(r"\S*/(?:hub_modules|\d+(?=/run))/", "", row["name"]).replace(bert or "\0", "BERT")
-        for row in report["rows"]
+        re.sub(r"\S*/(?:hub_modules|made|\d+(?=/run))/", "", name).replace(bert or "\0", "BERT")
+        for name in (row["name"] for row in report["rows"])
     ]
     groups = dict(zip(names, (row["groups"]["all"] for row in report["rows"]), strict=True))
     result = {

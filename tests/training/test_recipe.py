@@ -25,7 +25,7 @@ from convert_tf.data.records import write_shards
 from convert_tf.data.schema import Example
 from convert_tf.data.token_arrays import UTTERANCES, ArrayFolder
 from convert_tf.data.utterances import UtteranceFiles
-from convert_tf.numerics.vectors import unit_rows
+from convert_tf.numerics.vectors import SENTENCE_SCALE, unit_rows
 from convert_tf.training.state import saved_checkpoints
 from convert_tf.training.teaching.vectors import StoredTexts
 
@@ -549,7 +549,11 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     before, mean, trained = map(load_similarity_map, folders)
     assert before.shape == mean.shape != trained.shape
     left, _, right = np.linalg.svd(trained.T @ before, full_matrices=False)
-    np.testing.assert_allclose(mean, 0.7 * trained @ left @ right + 0.3 * before, atol=1e-5)
+    averaged = (trained @ left @ right + before) / 2
+    # The mean is the averaged map after a rotation and a change of scale.
+    products, averaged_products = (kernel @ kernel.T for kernel in (mean, averaged))
+    scale = np.trace(products) / np.trace(averaged_products)
+    np.testing.assert_allclose(products, scale * averaged_products, atol=1e-5)
     folders = (*folders, saved_checkpoints(work / "runs" / "opposites")[0])
     encoders = [SentenceEncoder(folder, compute_dtype="float32") for folder in folders]
     kept, last = (encoder.encode(["open it"], kind="reduced") for encoder in encoders[2:])
@@ -557,6 +561,14 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     for kind in ("reduced", "similarity"):
         vectors = [encoder.encode(["open it"], kind=kind) for encoder in encoders[:2]]
         assert np.abs(vectors[0] - vectors[1]).max() > 0
+    with zstandard.open(work / "few_texts_12000.jsonl.zst", "rt") as file:
+        every = [*dict.fromkeys(json.loads(line)["text"] for line in file)]
+    ratios = []
+    for encoder in encoders[:2]:
+        reduced, sentences = (encoder.encode(every, kind=kind) for kind in ("reduced", "sentence"))
+        added = sentences / SENTENCE_SCALE - reduced
+        ratios.append(np.linalg.norm(added, axis=1).mean() / np.linalg.norm(reduced, axis=1).mean())
+    assert ratios[1] == pytest.approx(ratios[0], rel=0.01)
 
 
 @pytest.mark.slow
