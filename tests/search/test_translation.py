@@ -153,7 +153,8 @@ def test_the_command(tiny_onnx, tiny_modules, tmp_path):
         call_command(*arguments, own, "--kind=context", "--overwrite")
     (tmp_path / "twice.txt").write_text("\n".join(2 * texts[:15]))
     with pytest.raises(SystemExit, match=r"at least 20 texts.*: 15 and 15"):
-        call_command(*arguments, own, f"--texts={tmp_path}/twice.txt", "--overwrite")
+        twice = [argument.replace("texts.txt", "twice.txt") for argument in arguments]
+        call_command(*twice, own, "--overwrite")
     np.save(tmp_path / "old.npy", np.ones((3, 5), np.float32))  # differs from the description
     with pytest.raises(SystemExit, match="vectors of 5 numbers, but --encoder returns 128"):
         call_command(*arguments, f"--encoder={tiny_onnx}", "--overwrite")
