@@ -34,11 +34,11 @@ def context(monkeypatch):
 
 @pytest.fixture
 def embed(tiny_onnx, tmp_path):
-    def call(*arguments, texts=TEXTS, encoder=tiny_onnx):
+    def call(*arguments, texts=TEXTS, encoder=tiny_onnx, name="texts.txt"):
         (tmp_path / "texts.txt").write_text("".join(f"{text}\n" for text in texts), newline="")
         call_command(
             *("embed", "--engine=spark", f"--encoder={encoder}", "--batch_size=4"),
-            *(f"--input={tmp_path / 'texts.txt'}", f"--output={tmp_path / 'v.npy'}", *arguments),
+            *(f"--input={tmp_path / name}", f"--output={tmp_path / 'v.npy'}", *arguments),
         )
         return np.load(tmp_path / "v.npy")
 
@@ -74,7 +74,7 @@ def test_vectors_of_one_machine(embed, tiny_onnx, tmp_path, kind, dtype, context
 def test_a_text_may_have_several_lines(embed, tiny_onnx, tmp_path):
     texts = ["first line\nsecond line", "hello", "a\r\nb\n\n", "\u2028", "bye"]
     (tmp_path / "t.jsonl").write_text("".join(f"{json.dumps({'text': one})}\n" for one in texts))
-    vectors = embed(f"--input={tmp_path / 't.jsonl'}")
+    vectors = embed(name="t.jsonl")
     encoder = SentenceEncoder(OnnxBackend(tiny_onnx, num_threads=1), batch_size=4)
     expected = np.concatenate([*encoder.iter_encode(iter(texts))])
     np.testing.assert_array_equal(vectors, expected, strict=True)
