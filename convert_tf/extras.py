@@ -119,7 +119,8 @@ def unusable_setting(name: str, value: str) -> ValueError:
       name: `"backend"` or `"floatx"`, as in `keras.json`.
       value: the user's value.
     """
-    where, usable, remedy = "keras.json sets", "float32", "Change it there"
+    where, usable = "keras.json or keras.config.set_floatx sets", "float32"
+    remedy = "Change it there"
     if name == "backend":
         where, usable = "KERAS_BACKEND or keras.json sets", " or ".join(KERAS_BACKENDS)
         remedy = f"Set KERAS_BACKEND={KERAS_BACKENDS[0]}"

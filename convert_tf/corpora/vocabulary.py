@@ -16,6 +16,7 @@ from convert_tf.data.records import parse_texts
 from convert_tf.data.schema import PAIR
 from convert_tf.data.shards import list_shards
 from convert_tf.extras import needs
+from convert_tf.readers.delimited import DELIMITERS, TABLE_SUFFIXES, suffix
 from convert_tf.readers.files import decoded, read_lines
 from convert_tf.readers.texts import Texts, filled_texts, is_table
 from convert_tf.storage.checksums import short_digest
@@ -68,9 +69,13 @@ def _files_in(paths: Sequence[str]) -> list[str]:
 
 
 def _read_file(path: str) -> Iterator[bytes]:
-    """Yield the texts in the text column of a table, or the lines of another text file."""
+    """Yield the texts in the text column of a table, or the lines of another text file.
+
+    Tabs make a file a table only if its name says so, because documents may also contain tabs.
+    """
+    delimiters = DELIMITERS if suffix(path) in TABLE_SUFFIXES else DELIMITERS.replace("\t", "")
     with open_decompressed(dumps.CountedFile(path)) as stream:
-        has_columns = is_table(path, stream.peek()[:HEAD_BYTES])
+        has_columns = is_table(path, stream.peek()[:HEAD_BYTES], delimiters=delimiters)
     if has_columns:
         yield from map(str.encode, filled_texts(Texts(path)))
     else:

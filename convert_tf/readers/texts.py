@@ -207,14 +207,19 @@ def _is_compact(rows: Sequence[Cells], lines: Sequence[str], delimiter: str) -> 
     """Return whether lines are probably a table, although no column has a known name.
 
     The first line consists of different words, and no delimiter is followed by a space, unlike in
-    texts. Two words with a comma may be a text without spaces, so commas need three fields.
+    texts. Two words with a comma or `|` may be a text without spaces, so these delimiters need
+    three fields. A single letter may be part of an emoticon, as in `hi;D`.
     """
     names = [cell.strip() for cell in rows[0]]
-    are_words = all(_WORD.fullmatch(name) and not name.isdigit() for name in names)
-    fields = (cell for row in csv.reader(lines, delimiter=delimiter) for cell in row[1:])
+    are_words = all(_WORD.fullmatch(name) and len(name) > 1 for name in names)
+    are_words = are_words and not any(map(str.isdigit, names))
+    try:
+        fields = [cell for row in csv.reader(lines, delimiter=delimiter) for cell in row[1:]]
+    except csv.Error:
+        return False
     return (
         len(rows) >= _LEAST_LINES_OF_TABLE
-        and len(names) > (delimiter == ",") + 1
+        and len(names) > (delimiter in ",|") + 1
         and are_words
         and len({*names}) == len(names)
         and not any(field.startswith(" ") for field in fields)

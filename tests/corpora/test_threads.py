@@ -232,7 +232,7 @@ def test_a_bot_is_no_context_but_stays_in_the_history():
         *((name, "text", True) for name in ("Flair_Helper", "reddit", "AskReddit-ModTeam")),
         *((name, "text", True) for name in ("HelperBot_", "stabbot", "gifendore", "auto-xkcd37")),
         *((name, "text", True) for name in ("TheBenShapiroBot", "CrabBot2")),
-        *((name, "text", False) for name in ("JohnTalbot", "TALBOT", "abbot_3")),
+        *((name, "text", False) for name in ("JohnTalbot", "TALBOT", "abbot_3", "Cabot_12")),
         *((name, "text", False) for name in ("modest_fan", "redditor", "commodore", "human_1")),
         *((name, "text", False) for name in ("abbot", "turbot", "Talbot", "robotics_fan")),
         ("x", "Do you really think I'm a bot?", False),

@@ -127,6 +127,9 @@ def test_a_folder_is_refused_before_its_files_are_read(tmp_path):
         ["so,so,so", *5 * ["hi,hi,hi"]],
         ["hi;)", *5 * ["bye;)"]],
         ["yes;no", *5 * ["well; no"]],
+        ["yes;no", 'well; "so\rwhat"', *5 * ["ok;hm"]],
+        ["hi;D", *5 * ["bye;P"]],
+        ["yes|no", *5 * ["well|no"]],
         ["red,green,blue", *3 * ["one,two,three"]],
     ],
 )
