@@ -4,9 +4,9 @@
         1300
 
 The output contains at most five texts for each intent, texts from seven other files, and the texts
-of some triplets. The last argument is the number of texts from each of the seven files. As in `single_texts.py`, texts that must not be used commercially are left out,
-and so are texts of the intents on which `judge_intents.py` evaluates encoders. `triplets.py` does
-the same for the triplets.
+of some triplets. The last argument is the number of texts from each of the seven files. As in
+`single_texts.py`, texts that must not be used commercially are left out, and so are texts of the
+intents on which `judge_intents.py` evaluates encoders. `triplets.py` does the same for the triplets.
 """
 
 import collections
