@@ -276,6 +276,7 @@ _CHINESE = (
     r"[\x{4E00}-\x{9FFF}\x{3400}-\x{4DBF}\x{20000}-\x{2A6DF}\x{2A700}-\x{2B73F}"
     r"\x{2B740}-\x{2B81F}\x{2B920}-\x{2CEAF}\x{F900}-\x{FAFF}\x{2F800}-\x{2FA1F}]"
 )
+_ACCENTS = r"\p{Mn}"
 _PUNCTUATION = r"[!-/:-@\[-`{-~\p{P}]"
 
 
@@ -342,8 +343,10 @@ class WordPieceTokenizer(Tokenizer):
         if self.split_chinese:
             text = tf.strings.regex_replace(text, _CHINESE, r" \0 ")
         if self.strip_accents:
+            # Accents are also removed first, because NFD takes quadratic time for a run of them.
+            text = tf.strings.regex_replace(text, _ACCENTS, "")
             text = tf_text.normalize_utf8(text, "NFD")
-            text = tf.strings.regex_replace(text, r"\p{Mn}", "")
+            text = tf.strings.regex_replace(text, _ACCENTS, "")
         if self.lower_case:
             # BERT lower-cases letter by letter, so a final sigma does not become ς.
             text = runs.lower(tf.strings.regex_replace(text, "Σ", "σ"))

@@ -4,6 +4,7 @@ import functools
 import json
 import random
 import string
+import time
 import unicodedata
 from pathlib import Path
 
@@ -338,6 +339,16 @@ def test_parity_with_plain_python(tmp_path, lower):
     found = tokenizer.token_ids(texts).to_list()
     for text, ids in zip(texts, found, strict=True):
         assert ids == _plain_ids(text, VOCABULARY, lower=lower), repr(text)
+
+
+def test_a_long_run_of_accents_takes_linear_time(tmp_path):
+    tokenizer = load_tokenizer(_write(tmp_path, do_lower_case=True))
+    start = time.perf_counter()
+    # NFD would sort these marks, which are in the wrong order.
+    texts = ["e" + "\u0301\u0316" * 60_000 + "mbedding", "embedding"]
+    found = tokenizer.token_ids(texts).to_list()
+    assert time.perf_counter() - start < 2  # seconds
+    assert found[0] == found[1]
 
 
 def test_golden(tmp_path):
