@@ -1,12 +1,14 @@
 #!/bin/sh
-# Train a released encoder to tell opposites apart. Its own vectors keep its other encodings in place:
+# Train a released encoder to tell opposites apart. Its own vectors keep its other encodings in place, and its
+# own ranking of responses keeps the side networks in place:
 #
 #   hub_modules/recipes/opposites_encoder.sh work/ contrasts/ 'utterances/*.jsonl.zst' convert_small/2
 #
 # Run this script from the root of the project. work/data/ is a folder of conversations that `convert-tf
 # prepare` wrote, as in train.sh. Only its first shard is read. Arguments after the encoder are passed to
 # `convert-tf train`. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder
-# is a second teacher (own_vectors.py). 1,800 steps of convert_small take an hour on one core that computes in
+# is a second teacher (own_vectors.py). If RANKER is set, for example to convert/2, this encoder is a second
+# teacher for ranking. 1,800 steps of convert_small take an hour on one core that computes in
 # bfloat16; without bfloat16, they take about five times as long. The result is work/runs/opposites_mean: the
 # mean of the weights and similarity maps after training and before it (0.5 each). The weights of the last step
 # are used, not those with the best R100@1, because training on triplets lowers R100@1. Export the result with
@@ -27,9 +29,11 @@ texts=$work/few_text_ids_12000
 [ -d "$work/own_vectors_12000" ] ||
     python3 $recipes/own_vectors.py "hub_modules/$encoder" "$texts" "$work/own_vectors_12000" \
         ${TEACHER:+"$TEACHER"}
+[ -d "$work/ranking_vectors" ] || python3 -m convert_tf teach --token_ids "$work/first_ids" --sides \
+    --teacher "hub_modules/$encoder${RANKER:+,$RANKER}" --max_examples 50000 --output "$work/ranking_vectors"
 python3 -m convert_tf train --flagfile=$recipes/opposites_encoder.flags --data "$work/first_ids" \
     --init_from "hub_modules/$encoder" --utterances "$texts" \
-    --utterance_teacher "$work/own_vectors_12000" --triplets "$work/triplet_ids_12000" \
+    --utterance_teacher "$work/own_vectors_12000" --ranking_teacher "$work/ranking_vectors" --triplets "$work/triplet_ids_12000" \
     --output "$work/runs/opposites" "$@"
 [ -d "$work/runs/opposites_mean" ] || python3 $recipes/mean.py "$work/runs/opposites" \
     "hub_modules/$encoder" 0.5 "$work/runs/opposites_mean" "$work/few_texts_12000.jsonl.zst"
