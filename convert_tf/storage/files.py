@@ -238,9 +238,16 @@ def write_results(folder: str | os.PathLike[str], contents: Mapping[str, bytes |
         write_file(os.path.join(folder, name), content)
 
 
+class _LockFile(FileIO):
+    def close(self) -> None:
+        """Close the file. NFS may report an error, which would hide that of a block."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 def opened_lock(place: str | os.PathLike[str]) -> FileIO:
     """Open or create a lock file. A note in the file about the lock's holder is kept."""
-    return open(place, "ab+", buffering=0)
+    return _LockFile(place, "ab+")
 
 
 def lock_file(lock: IOBase, *, waits: bool) -> bool:

@@ -96,6 +96,15 @@ def test_a_clean_up_that_fails_too_does_not_hide_the_error(tmp_path, monkeypatch
             write_file(tmp_path / "file", "text")
 
 
+def test_a_lock_that_cannot_be_closed_does_not_hide_the_error(tmp_path):
+    with (
+        pytest.raises(ValueError, match="the error"),
+        files.opened_lock(tmp_path / "lock") as lock,
+    ):
+        os.close(lock.fileno())  # closing it again fails
+        raise ValueError("the error")
+
+
 def test_results_get_a_folder_and_leave_other_files(tmp_path):
     folder = tmp_path / "new" / "results"
     write_results(folder, {"a": "é", "b": b"2"})
