@@ -101,7 +101,7 @@ def write_classifier(
     Raises:
       ValueError: if the folder exists and may not be replaced, contains other files, or contains
         an encoder of the classifier that is not copied.
-      FileWriteError: if the folder could not be written. An existing folder is unchanged.
+      OSError: if the folder could not be written. An existing folder is unchanged.
     """
     output = classifier_folder(folder, overwrite=overwrite)
     encoders = encoder_paths(classifier.encoder)
@@ -112,7 +112,7 @@ def write_classifier(
     head = io.BytesIO()
     np.savez(head, **arrays)
     model = written_json(described, default=for_json)
-    with writing(folder), output.open() as written:
+    with output.open() as written, writing(folder):
         write_files(written, {MODEL_FILE: model, HEAD_FILE: head.getvalue()})
         if copied is not None:
             try:

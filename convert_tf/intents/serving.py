@@ -265,9 +265,9 @@ def export_serving(
     Raises:
       ValueError: if the folder exists and may not be replaced, if it contains other files, or if an
         encoder is not a module.
-      FileWriteError: if the folder cannot be written. No partial folder is left behind.
+      OSError: if the folder cannot be written. No partial folder is left under its name.
     """
     output = serving_folder(folder, overwrite=overwrite)
     module = IntentModule(classifier)
-    with writing(folder), output.open() as written:
+    with output.open() as written, writing(folder):
         save_portable(module, Path(written), signatures={"serving_default": module.serve})

@@ -1,7 +1,9 @@
 """Saved classifiers with real modules: new processes, other encoders, serving."""
 
+import errno
 import functools
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -96,6 +98,20 @@ def test_bytes_are_not_saved_as_lists(tmp_path):
     with pytest.raises(ValueError, match=r"Bytes cannot be saved\. Received: b'oos'"):
         classifier.fit(TEXTS, LABELS).save(tmp_path / "model")
     assert not (tmp_path / "model").exists()
+
+
+def test_complete_files_that_cannot_be_moved_are_kept_and_named(tmp_path, monkeypatch):
+    classifier = IntentClassifier(WordEncoder(), **QUICK).fit(TEXTS, LABELS)
+
+    def fails(*_):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(os, "rename", fails)
+    with pytest.raises(OSError, match=r"The new files are complete, in '.*written'\.") as caught:
+        classifier.save(tmp_path / "model")
+    # Running the command again would delete them.
+    assert "run the same command again" not in str(caught.value)
+    assert (tmp_path / ".model.new" / "written" / MODEL_FILE).is_file()
 
 
 def test_options_may_be_numbers_of_numpy(tmp_path):
