@@ -42,7 +42,7 @@ demo: $(READY)
 	$(CLI) export --encoder $(DEMO)/runs/tiny --output $(DEMO)/hub_modules/tiny/1
 	$(CLI) index search --encoder $(DEMO)/hub_modules/tiny/1 --data $(DEMO)/data --top_k 3 \
 	    --queries "How do I reset my password for gmail?"
-	$(CLI) index search --encoder hub_modules/convert_small/2 \
+	$(CLI) index search --encoder hub_modules/convert_small/3 \
 	    --candidates benchmarks/responses.txt --top_k 1 \
 	    --queries "how do I reset my password?" --queries "I got into Stanford!" \
 	    --queries "My roommate keeps eating my food."
@@ -54,7 +54,7 @@ papers: $(READY)
 	    $(if $(CELLS),--cells '$(CELLS)')
 
 # Build the page in web/dist from packages on npm and the module convert_small. `convert-tf demo` serves it.
-WEB_MODULE := hub_modules/convert_small/2
+WEB_MODULE := hub_modules/convert_small/3
 web: $(READY) web/dist/model.onnx.gz
 	cd web && npm ci --no-audit --no-fund && npm run build
 

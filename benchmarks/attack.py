@@ -70,7 +70,7 @@ _MINUTES = flags.DEFINE_float("minutes", 60.0, "CPU minutes of fuzzing.")
 _KILLS = flags.DEFINE_integer("kills", 20, "How often the training run is killed.")
 _STEPS = flags.DEFINE_integer("steps", 600, "Steps of the training run.")
 _ENCODER = flags.DEFINE_string(
-    "encoder", "hub_modules/convert_small/2", "Module to fuzz with texts."
+    "encoder", "hub_modules/convert_small/3", "Module to fuzz with texts."
 )
 _FULL_DISKS = flags.DEFINE_integer("full_disks", 3, "How often each command meets a full disk.")
 _TARGETS = flags.DEFINE_list("targets", [], "Names of outputs to attack; all by default.")

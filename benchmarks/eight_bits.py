@@ -1,7 +1,7 @@
 """Measure how much accuracy an encoder's 8-bit `.onnx` file loses against the 32-bit file.
 
 ```
-python benchmarks/eight_bits.py --encoder hub_modules/convert_small/2 --data data/ \
+python benchmarks/eight_bits.py --encoder hub_modules/convert_small/3 --data data/ \
     --similarity stsb.dev.csv,sick.valid.csv
 ```
 

@@ -1,7 +1,7 @@
 """Find the ops that make encodings of an `.onnx` file depend on the batch.
 
 ```
-convert-tf export --encoder hub_modules/convert_small/2 --output model.onnx
+convert-tf export --encoder hub_modules/convert_small/3 --output model.onnx
 python benchmarks/onnx_batches.py --model model.onnx
 ```
 

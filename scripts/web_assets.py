@@ -1,6 +1,6 @@
 """Write the files that the page in `web/` loads: an 8-bit model and its tokenizer, compressed.
 
-    python scripts/web_assets.py --encoder hub_modules/convert_small/2 --output web/dist
+    python scripts/web_assets.py --encoder hub_modules/convert_small/3 --output web/dist
 
 `make web` runs this script if the module or the code that writes the files has changed.
 """

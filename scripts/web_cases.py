@@ -1,6 +1,6 @@
 r"""Write test cases for the page: texts with their token ids, and some with their vectors.
 
-    python scripts/web_cases.py --encoder hub_modules/convert_small/2 \
+    python scripts/web_cases.py --encoder hub_modules/convert_small/3 \
         --output web/build --texts 100000
 
 Half of the texts come from sample dumps. The other half are random characters from all scripts,

@@ -70,6 +70,10 @@ RELEASES = {
             "55b7c228e8ffa5b6443b35b9b12d277178de76feb72e783f30cc96da314217f9",
             "fa58b518c3d9209e490c53638228bd20dfd2a2715524899b911d782c93b2e22b",
         ),
+        3: Release(
+            "86ed9857c9accdb962e57bdad3e552e4b50c045cba0368a529c09554a35f7ff3",
+            "d7310957b69a0f1217d913ac7b85d59da4ac6ee1ea96fd8044bb97496eecf422",
+        ),
     },
     "convert": {
         1: Release(

@@ -95,7 +95,7 @@ def export_static(
         `LEAST_TEXTS` texts.
 
     Example:
-      export_static("hub_modules/convert_small/2", "static", texts)
+      export_static("hub_modules/convert_small/3", "static", texts)
     """
     texts = [*dict.fromkeys(texts)]
     if len(texts) < LEAST_TEXTS:

@@ -30,7 +30,7 @@ class CandidateEncoder(NamedTuple):
       encode_candidates: function from texts to candidate vectors, float32 `[len(texts), dim]`.
       encode_contexts: function from contexts to a tuple of their vectors, float32 `[B, M, dim]`,
         and a mask, bool `[B, M]`, true for real vectors. The mask is None if all vectors are real.
-      name: the name of the encoder in messages, such as `convert_small/2 as a module, kind
+      name: the name of the encoder in messages, such as `convert_small/3 as a module, kind
         response`.
       logit_scale: the factor by which scores are multiplied to get logits.
     """

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Continue the training of a released encoder on a CPU, which takes an hour on two cores:
 #
-#   mkdir work/ && cp hub_modules/convert_small/2/assets/vocab.txt work/
+#   mkdir work/ && cp hub_modules/convert_small/3/assets/vocab.txt work/
 #   hub_modules/recipes/train.sh ids work/ 'RC_*.zst' 'RS_*.zst' 'dialogues/*.jsonl.zst' 'utterances/*.jsonl.zst'
 #   hub_modules/recipes/further.sh work/ 'utterances/*.jsonl.zst' convert_small
 #

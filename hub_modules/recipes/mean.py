@@ -2,12 +2,14 @@
 
     python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean
     python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean texts.jsonl.zst
+    python hub_modules/recipes/mean.py runs/further convert_small 0.4 runs/mean texts.jsonl.zst runs/a
 
 Here, 0.4 is the weight of the second model, the one before training. The mean keeps most of what
 either model has learnt (arXiv 2109.01903). With a file of texts, the similarity maps of the two
 models are averaged too. Then the map is rotated to the principal axes of its vectors for these
 texts. Its scale is that of the second model: the two terms of sentence encodings keep their ratio.
-Without texts, the mean has no map; fit one with `convert-tf similarity`.
+Without texts, the mean has no map; fit one with `convert-tf similarity`. The last command uses the
+map of runs/a instead of that of the first model.
 """
 
 import functools
@@ -62,7 +64,14 @@ def turned_map(kernel: np.ndarray, mean: str, before: str, texts: str) -> np.nda
     return turned * np.float32(ratio / ADDED_LENGTH)
 
 
-def main(after: str, before: str, share: str, output: str, texts: str | None = None) -> None:
+def main(
+    after: str,
+    before: str,
+    share: str,
+    output: str,
+    texts: str | None = None,
+    map_of: str | None = None,
+) -> None:
     folders = [model_path(name, wants_module=True) for name in (after, before)]
     (mean, vocabulary), (earlier, _) = map(load_checkpoint, folders)
     if mean.config != earlier.config:
@@ -85,7 +94,7 @@ def main(after: str, before: str, share: str, output: str, texts: str | None = N
     save = functools.partial(save_checkpoint, vocabulary=vocabulary, training=facts)
     kernel = None
     if texts is not None:
-        maps = [load_similarity_map(folder) for folder in folders]
+        maps = [load_similarity_map(folder) for folder in (map_of or folders[0], folders[1])]
         with tempfile.TemporaryDirectory(dir=Path(output).parent) as without_map:
             save(without_map, mean)
             kernel = turned_map(mean_map(*maps, of_before), without_map, before, texts)

@@ -15,7 +15,7 @@ from convert_tf.export.hub.writing import export_module
 
 TEXTS = ["where is my card?", "refund, please", "", "Zebra \u4f60 42!"]
 
-MODULE = "hub_modules/convert_small/2"
+MODULE = "hub_modules/convert_small/3"
 FINE_TUNING, SERVING = blocks("docs/deployment.md", language="python", section="Keras")
 
 

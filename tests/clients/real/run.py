@@ -2,7 +2,7 @@
 
 `make test-clients` runs all tests. For one module and some clients:
 
-    python tests/clients/real/run.py --encoder hub_modules/convert_small/2 --only rasa_3.6,whatlies
+    python tests/clients/real/run.py --encoder hub_modules/convert_small/3 --only rasa_3.6,whatlies
 
 Environments are created once, under `.clients/`, with the newest installed patch release of each
 Python. Clients without a suitable Python are reported and skipped. The environments take 5 GB of
