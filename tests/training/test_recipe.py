@@ -526,12 +526,13 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     )
     assert np.abs(moved).max() > 1e-3
 
-    # The whole encoder is trained, and averaged with the one before.
+    # The whole encoder is trained, then its ranking. The result is averaged with the one before.
     write_first_records(work / "data", dev=180, train=60)
     (work / "few_text_vectors_2500").rename(work / "unread")
     call(
         "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
         "--learning_rate=0.01", folder=tmp_path, cwd=tmp_path, TEACHER=str(module),
+        RANKING_FLAGS=" ".join(TINY_RUN),
     )  # fmt: skip
     ids = ArrayFolder(str(work / "few_text_ids_12000"))
     examples = ids.open("train", max_tokens=ids.max_tokens, holds=UTTERANCES)
@@ -549,7 +550,7 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     before, mean, trained = map(load_similarity_map, folders)
     assert before.shape == mean.shape != trained.shape
     left, _, right = np.linalg.svd(trained.T @ before, full_matrices=False)
-    averaged = (trained @ left @ right + before) / 2
+    averaged = 0.7 * (trained @ left @ right) + 0.3 * before
     # The mean is the averaged map after a rotation and a change of scale.
     products, averaged_products = (kernel @ kernel.T for kernel in (mean, averaged))
     scale = np.trace(products) / np.trace(averaged_products)
@@ -563,6 +564,12 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
         assert np.abs(vectors[0] - vectors[1]).max() > 0
     with zstandard.open(work / "few_texts_12000.jsonl.zst", "rt") as file:
         every = [*dict.fromkeys(json.loads(line)["text"] for line in file)]
+    turned, ranked = (
+        SentenceEncoder(work / "runs" / name, compute_dtype="float32")
+        for name in ("opposites_turned", "opposites_ranking")
+    )
+    np.testing.assert_array_equal(turned.encode(["open it"], kind="reduced"), kept)
+    assert np.abs(ranked.encode(["open it"], kind="reduced") - kept).max() > 0
     ratios = []
     for encoder in encoders[:2]:
         reduced, sentences = (encoder.encode(every, kind=kind) for kind in ("reduced", "sentence"))
