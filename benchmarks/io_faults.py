@@ -13,11 +13,12 @@ then on" in reports). The script checks each run against these rules:
 
 - The folder holds either the files from before the run or those of a successful run, and no others.
   If a command writes several independent results, each of them is the old or the new one. If the
-  failing call removes a file, hidden files may remain.
+  failing call removes a file or lists a folder, hidden files may remain.
 - If the exit status is 0, the files are those of a successful run.
 - Otherwise, standard error is one line that begins with the name of the command.
 - If all renames fail from some call on, the command cannot undo its moves. The same command then
   undoes them when it is run again, and writes the files of a successful run.
+- If the last rename fails, a hidden folder may keep the complete new files. The error names it.
 - A command that resumes, such as `train`, may leave other files. The same command then continues
   and ends with the results of a successful run.
 
@@ -30,6 +31,8 @@ import ctypes
 import errno
 import fnmatch
 import importlib
+import itertools
+import json
 import os
 import random
 import re
@@ -200,6 +203,7 @@ _SECONDS = 600
 _NOT_ERRORS = re.compile(
     r"(note:|resuming|step|WARNING:|[IWE]0000|[\d,]+ of [\d,]+|\S+ is a table;) "
 )
+_HIDDEN = re.compile(r"(^|/)\.")
 _LABELLED = {
     "delivery": ["where is my parcel?", "has my order left?", "when does it arrive?"],
     "refund": ["I want my money back", "how do I return this?", "please refund my order"],
@@ -249,7 +253,17 @@ CASES = {
     "vocabulary": Case(_VOCABULARY, libraries=_TENSORFLOW),
     "tokenize": Case(_TOKENIZE, (_PREPARE, _VOCABULARY), libraries=_TENSORFLOW),
     "tokenize again": Case(f"{_TOKENIZE} --max_tokens 4 --overwrite", _IDS, libraries=_TENSORFLOW),
+    "tokenize --triplets": Case(
+        "tokenize --triplets triplets.csv --vocab vocab.txt --output triplet_ids", (_VOCABULARY,),
+        libraries=_TENSORFLOW,
+    ),
     "train": Case(_TRAIN, _IDS, resumed=_RESULTS, libraries=_TENSORFLOW),
+    "train --head": Case(
+        "train --head bi --init_from run --data ranked.jsonl --dev_data ranked.jsonl "
+        "--output ranker --batch_size 4 --steps 2",
+        _RUN, resumed=tuple(path.replace("run/", "ranker/") for path in _RESULTS),
+        libraries=_TENSORFLOW,
+    ),
     "pretrain": Case(
         "pretrain --data ids --model bert_tiny --max_tokens 60 --output run --batch_tokens 256 "
         "--steps 2", _IDS, resumed=_RESULTS, libraries=_TENSORFLOW,
@@ -269,6 +283,10 @@ CASES = {
     "export again": Case(
         "export --encoder run --format huggingface --max_tokens 9 --output hf --overwrite",
         (*_RUN, "export --encoder run --format huggingface --output hf"), libraries=_TENSORFLOW,
+    ),
+    "export of static vectors": Case(
+        "export --encoder run --format static --texts many.txt --output static", _RUN,
+        libraries=_TENSORFLOW,
     ),
     "embed": Case(_EMBED, (), True, True),
     "embed again": Case(
@@ -295,6 +313,13 @@ CASES = {
         resumed=("index/*",),  # writing is optional, and a note says if it failed
     ),
     "intent train": Case(_INTENTS, (), True),
+    "intent train --serving_module": Case(
+        f"{_INTENTS} --serving_module served", (), True, libraries=_TENSORFLOW
+    ),
+    "intent train --finetune": Case(
+        "intent train --encoder run --finetune --data train.csv --output model --serving_module "
+        "served", _RUN, True, libraries=_TENSORFLOW,
+    ),
     "intent train again": Case(f"{_INTENTS} --kind reduced --overwrite", (_INTENTS,), True),
     "intent export": Case("intent export --model model --output one.onnx", (_INTENTS,), True),
     "intent export again": Case(
@@ -343,8 +368,17 @@ def _write_inputs(folder: Path) -> None:
     rows = [f"{text},{label}" for label, texts in _LABELLED.items() for text in texts]
     (folder / "train.csv").write_text("\n".join(["text,label", *rows, ""]))
     texts = [text for some in _LABELLED.values() for text in some]
+    rows = [f"{a},{b},not {a}" for a, b in itertools.pairwise(texts)]
+    (folder / "triplets.csv").write_text("\n".join(["anchor,positive,negative", *rows, ""]))
     (folder / "log.txt").write_text("\n".join([*texts, ""]))
     pairs = [f"{text} number {i},here is {i}" for i in range(20) for text in texts]
+    ranked = [
+        json.dumps({"context": text, "candidates": [text, *texts[:3]], "label": 0})
+        for text in texts[3:]
+    ]
+    (folder / "ranked.jsonl").write_text("\n".join([*ranked, ""]))
+    many = [f"{text} number {i}" for i in range(20) for text in texts]
+    (folder / "many.txt").write_text("\n".join([*many, ""]))
     (folder / "pairs.csv").write_text("\n".join(["context,response", *pairs, ""]))
 
 
@@ -468,13 +502,17 @@ class Attack:
                 return ""
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
-        def is_whole(tree: dict[str, bytes], failure: Failure) -> bool:
+        def is_whole(tree: dict[str, bytes], failure: Failure, said: str) -> bool:
             """Return whether a failed run left the old or the new files, or can undo its moves."""
-            if same(tree, old) or same(tree, new):
+            if same(tree, old) or same(tree, new) or _keeps_new(tree, old, new, said):
                 return True
-            if failure.later == "n":
-                return not self._run(work, case.command, _NONE)[0] and same(_tree(work), new)
-            return case.each_alone and _is_mixed(tree, old, new, varying)
+            if case.each_alone:
+                return _is_mixed(tree, old, new, varying)
+            return (
+                failure.later == "n"
+                and not self._run(work, case.command, _NONE)[0]
+                and same(_tree(work), new)
+            )
 
         counts: Counter[str] = Counter()
         faults = []
@@ -492,7 +530,7 @@ class Attack:
                     faults.append(what + lacking)
             elif status == 0 and not same(tree, new):
                 faults.append(f"{what}status 0, but {_difference(tree, new)}")
-            elif status and not is_whole(tree, failure):
+            elif status and not is_whole(tree, failure, said):
                 faults.append(f"{what}{_difference(tree, old)}; said {said[-200:]!r}")
             if words := _wrong_words(status, said):
                 faults.append(what + words)
@@ -533,9 +571,22 @@ def _matching(tree: dict[str, bytes], patterns: tuple[str, ...]) -> dict[str, by
 
 
 def _compared(tree: dict[str, bytes], expected: set[str], kind: str) -> dict[str, bytes]:
-    """Return the files to compare: without hidden leftovers if a call to remove a file failed."""
-    kept = expected if kind == "u" else {*tree}
-    return {path: tree[path] for path in tree if path in kept or not re.search(r"(^|/)\.", path)}
+    """Return the files to compare: without hidden leftovers if they could not be removed."""
+    kept = expected if kind in "ud" else {*tree}
+    return {path: tree[path] for path in tree if path in kept or not _HIDDEN.search(path)}
+
+
+def _keeps_new(
+    tree: dict[str, bytes], old: dict[str, bytes], new: dict[str, bytes], said: str
+) -> bool:
+    """Return whether the old files stay, and the new ones are where the error says they are."""
+    named = re.search(r"The new files are complete, in '.*?/work/([^']+)'", said)
+    if not named:
+        return False
+    kept = {(Path(path).name, tree[path]) for path in tree if path.startswith(f"{named[1]}/")}
+    changed = {(Path(path).name, new[path]) for path in new if old.get(path) != new[path]}
+    visible = {path: tree[path] for path in tree if not _HIDDEN.search(path)}
+    return visible == old and changed <= kept
 
 
 def _is_mixed(

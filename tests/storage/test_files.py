@@ -97,10 +97,7 @@ def test_a_clean_up_that_fails_too_does_not_hide_the_error(tmp_path, monkeypatch
 
 
 def test_a_lock_that_cannot_be_closed_does_not_hide_the_error(tmp_path):
-    with (
-        pytest.raises(ValueError, match="the error"),
-        files.opened_lock(tmp_path / "lock") as lock,
-    ):
+    with pytest.raises(ValueError, match="the error"), files.opened_lock(tmp_path / "lock") as lock:
         os.close(lock.fileno())  # closing it again fails
         raise ValueError("the error")
 
