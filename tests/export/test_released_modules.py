@@ -71,7 +71,7 @@ def test_card_says_where_it_is_from_and_how_good_it_is(name):
     for heading in ("Model", "Training", "Data", "Results", "Limits"):
         assert f"\n## {heading}\n" in card
     assert re.search("(distilled from|fitted to) [|] `", card)
-    assert "all-MiniLM-L6-v2 (Apache-2.0)" in card.replace("\n", " ")
+    assert "all-MiniLM-L6-v2" in card and "Apache-2.0" in card
     notes = MODULES / "recipes" / f"{name}.md"
     assert notes.read_text(encoding="utf-8").strip() in card
 
