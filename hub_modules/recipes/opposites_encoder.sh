@@ -7,14 +7,14 @@
 #
 # Run this script from the root of the project. work/data/ is a folder of conversations that `convert-tf
 # prepare` wrote, as in train.sh. Only its first shard is read. Arguments after the encoder are passed to
-# `convert-tf train` in the first step, and RANKING_FLAGS in the second. If RANKER is set, this encoder is a second
-# teacher for ranking. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder is a
+# `convert-tf train` in the first step, and RANKING_FLAGS in the second. If RANKER is set, this encoder, such as
+# convert/2, is a second teacher for ranking. If TEACHER is set, for example to a folder of all-MiniLM-L6-v2, this sentence encoder is a
 # second teacher for single texts (own_vectors.py). The two steps of convert_small take 45 minutes on one core that
 # computes in bfloat16; without bfloat16, they take about five times as long. The result is work/runs/opposites_mean:
 # the weights after both steps (0.7) and before (0.3), and the mean of the similarity maps after the first step and
 # before. Export the result with `export.py --network_bits=8`. opposites_texts.sh describes the other files in work/.
 # Every step keeps existing results, so you can run the script again if it stops. Use another work folder for
-# another encoder.
+# another encoder, RANKER or TEACHER, for other flags, and for another version of this script.
 set -eu
 work=$1 contrasts=$2 utterances=$3 encoder=$4
 shift 4

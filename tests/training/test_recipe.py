@@ -532,8 +532,10 @@ def test_a_map_learns_opposites_from_contrasts_and_requests(tmp_path):
     call(
         "opposites_encoder.sh", work, contrasts, f"{utterances}/*.jsonl.zst", "tiny/1", *TINY_RUN,
         "--learning_rate=0.01", folder=tmp_path, cwd=tmp_path, TEACHER=str(module),
-        RANKING_FLAGS=" ".join(TINY_RUN),
+        RANKING_FLAGS=" ".join(TINY_RUN), RANKER="tiny/1",
     )  # fmt: skip
+    taught = json.loads((work / "ranking_vectors" / "teacher.json").read_text())
+    assert taught["teacher"].count("tiny") == 2
     ids = ArrayFolder(str(work / "few_text_ids_12000"))
     examples = ids.open("train", max_tokens=ids.max_tokens, holds=UTTERANCES)
     texts = StoredTexts(ids)(examples.texts("text", np.arange(9)))
