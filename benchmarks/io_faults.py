@@ -503,16 +503,11 @@ class Attack:
             return f"went on to {status}, {_difference(results, wanted)}, said {said[-200:]!r}"
 
         def is_whole(tree: dict[str, bytes], failure: Failure, said: str) -> bool:
-            """Return whether a failed run left the old or the new files, or can undo its moves."""
             if same(tree, old) or same(tree, new) or _keeps_new(tree, old, new, said):
                 return True
-            if case.each_alone:
-                return _is_mixed(tree, old, new, varying)
-            return (
-                failure.later == "n"
-                and not self._run(work, case.command, _NONE)[0]
-                and same(_tree(work), new)
-            )
+            if case.each_alone or failure.later != "n":
+                return case.each_alone and _is_mixed(tree, old, new, varying)
+            return not self._run(work, case.command, _NONE)[0] and same(_tree(work), new)
 
         counts: Counter[str] = Counter()
         faults = []
