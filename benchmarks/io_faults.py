@@ -241,6 +241,8 @@ _TEACH = "teach --token_ids ids --teacher ENCODER --output teacher"
 _EMBED = "embed --encoder ENCODER --input log.txt --output v.npy"
 _IDS = (_PREPARE, _VOCABULARY, _TOKENIZE)
 _RUN = (*_IDS, _TRAIN)
+_MODULE = (*_RUN, "export --encoder run --output module/1")
+_SERVED = "intent train --encoder module/1 --data train.csv --output model"
 _RESULTS = ("run/model.weights.h5", "run/training.json")
 CASES = {
     "sample": Case("sample --output dumps", each_alone=True),
@@ -314,12 +316,9 @@ CASES = {
     ),
     "intent train": Case(_INTENTS, (), True),
     "intent train --serving_module": Case(
-        f"{_INTENTS} --serving_module served", (), True, libraries=_TENSORFLOW
+        f"{_SERVED} --serving_module served", _MODULE, each_alone=True, libraries=_TENSORFLOW
     ),
-    "intent train --finetune": Case(
-        "intent train --encoder run --finetune --data train.csv --output model --serving_module "
-        "served", _RUN, True, libraries=_TENSORFLOW,
-    ),
+    "intent train --finetune": Case(f"{_SERVED} --finetune", _MODULE, libraries=_TENSORFLOW),
     "intent train again": Case(f"{_INTENTS} --kind reduced --overwrite", (_INTENTS,), True),
     "intent export": Case("intent export --model model --output one.onnx", (_INTENTS,), True),
     "intent export again": Case(

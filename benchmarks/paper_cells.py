@@ -118,6 +118,22 @@ def _tuned(
     )
 
 
+def _map_of_few(data: str) -> tuple[Cell, Cell]:
+    """Return the cells of a table that fit MAP to 500 instead of 9,000 pairs."""
+    table = {"REDDIT": "Reddit", "AMAZON": "AmazonQA"}[data]
+    few = f"--data {data} --baselines map --max_examples 1000 --train_examples 500"
+    return (
+        Cell(
+            f"ConveRT 3, {table}: MAP on ours, fitted to 500 pairs",
+            (f"evaluate {few} --vectors hub_modules/convert_small/1 --output RUN/result",),
+        ),
+        Cell(
+            f"ConveRT 3, {table}: MAP on a universal encoder, fitted to 500 pairs",
+            (f"python benchmarks/minilm.py --model universal {few} --output RUN/result",),
+        ),
+    )
+
+
 def _heads(heads: str, options: str) -> tuple[str]:
     return (
         f'python benchmarks/heads.py --task in_batch {options} --heads "{heads}" '
@@ -187,6 +203,7 @@ CELLS = (
             " --vectors hub_modules/convert_small/1 --train_examples 9000",
         ),
     ),
+    *_map_of_few("REDDIT"),
     Cell(
         "ConveRT 3, Reddit: single-context, the larger encoder",
         _evaluated("--data REDDIT", "convert", 1000),
@@ -244,6 +261,7 @@ CELLS = (
         ),
         paper={"": "71.6"},
     ),
+    *_map_of_few("AMAZON"),
     Cell(
         "ConveRT 3, AmazonQA: fine-tuned",
         _tuned("convert_small", "AMAZON", "--data AMAZON", _FT, 1000),
@@ -292,32 +310,32 @@ CELLS = (
         "ConveRT (multi-context): ConvAI2, baselines",
         (
             f"evaluate --baselines tfidf,bm25 --train_data train_self_original.txt {_CONVAI2} "
-            "--max_examples 100 --output RUN/result",
+            "--max_examples 500 --output RUN/result",
         ),
     ),
     Cell(
         "ConveRT 5, 6: baselines",
         (
             f"evaluate --baselines tfidf,bm25 --train_data ubuntu_train_subtask_1.json {_DSTC7} "
-            "--max_examples 100 --output RUN/result",
+            "--max_examples 618 --output RUN/result",
         ),
     ),
-    Cell("ConveRT 5, 6: multi, not fine-tuned", _evaluated(_DSTC7, _MULTI, 100)),
+    Cell("ConveRT 5, 6: multi, not fine-tuned", _evaluated(_DSTC7, _MULTI, 618)),
     Cell(
         "ConveRT 5, 6: multi, turns numbered, not fine-tuned",
-        _evaluated("--candidates UBUNTU_NUMBERED.jsonl", _MULTI, 100),
+        _evaluated("--candidates UBUNTU_NUMBERED.jsonl", _MULTI, 618),
     ),
     Cell(
         "ConveRT 5, 6: multi without history, not fine-tuned",
-        _evaluated(_DSTC7, _MULTI, 100, " --history none"),
+        _evaluated(_DSTC7, _MULTI, 618, " --history none"),
     ),
-    Cell("ConveRT 5, 6: single, not fine-tuned", _evaluated(_DSTC7, "convert", 100)),
+    Cell("ConveRT 5, 6: single, not fine-tuned", _evaluated(_DSTC7, "convert", 618)),
     *(
         Cell(
             f"ConveRT 5, 6, in blocks: {name}, fine-tuned with the paper's optimizer",
             _tuned(
                 encoder, "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
-                prefixes + _FT.removeprefix(_FEW_STEPS.format("5e-5")), 300,
+                prefixes + _FT.removeprefix(_FEW_STEPS.format("5e-5")), 500,
             ),
             paper={"": figure},
         )
@@ -328,9 +346,9 @@ CELLS = (
     ),
     *(
         Cell(f"{table}: {name}", commands, seeds, {"": figure} if figure else {})
-        for table, train, test, prefixes, figures in (
+        for table, train, test, examples, prefixes, figures in (
             (
-                "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS,
+                "ConveRT 5, 6, in blocks", "ubuntu_train_subtask_1.json", _UBUNTU_BLOCKS, 500,
                 "--turn_prefixes ",
                 (
                     "27.2, MRR 0.373", "39.5, MRR 0.494", "38.2, MRR 0.492", "71.2, MRR 0.788",
@@ -339,7 +357,7 @@ CELLS = (
             ),
             (
                 "ConveRT (multi-context), ConvAI2 in blocks", "train_self_original.txt",
-                _CONVAI2_BLOCKS, "", ("",) * 5,
+                _CONVAI2_BLOCKS, 5000, "", ("",) * 5,
             ),
         )
         for name, commands, seeds, figure in zip(
@@ -348,11 +366,11 @@ CELLS = (
                 "multi, fine-tuned", "multi, history_only fine-tuned",
             ),
             (
-                _evaluated(test, "convert", 300),
-                _evaluated(test, _MULTI, 300),
-                _tuned("convert", train, test, _FT, 300),
-                _tuned(_MULTI, train, test, f"{prefixes}{_FT}", 300),
-                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", 300),
+                _evaluated(test, "convert", examples),
+                _evaluated(test, _MULTI, examples),
+                _tuned("convert", train, test, _FT, examples),
+                _tuned(_MULTI, train, test, f"{prefixes}{_FT}", examples),
+                _tuned(_MULTI, train, test, f"--history_only {prefixes}{_FT}", examples),
             ),
             (1, 1, 2, 2, 1),
             figures,
@@ -407,6 +425,16 @@ CELLS = (
                     "bi": "81.0 (31)", "bi batches of 64": "81.7", "bi batches of 128": "82.3",
                     "bi batches of 256": "83.0", "bi batches of 512": "83.3",
                 },
+            ),
+            *(
+                (
+                    f"2: MiniLM, 36 steps with batches of {size}",
+                    _ON_MINILM.replace("640", f"{36 * size}")
+                    .replace("batch_size 16", f"batch_size {size}")
+                    .replace("--evaluated 200", "--evaluated 500"),
+                    1, {"bi mean": figure},
+                )
+                for size, figure in ((16, ""), (64, "81.7"))
             ),
             (
                 "3: what is fine-tuned", _ON_MINILM, 1,
