@@ -35,7 +35,7 @@ ORDER = "my order number is {}, mail me at {}@mail.example"
 
 def week(number: int, intents: list[str], size: int) -> dict[str, str]:
     """Generate the messages of a week, each with the intent that a person would give it."""
-    rng = random.Random(number)
+    rng = random.Random(11 + number)
     found = {}
     while len(found) < size:
         intent = rng.choice(intents)
